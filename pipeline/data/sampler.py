@@ -66,11 +66,24 @@ class ShuffledSampler:
             raise ValueError(f"step must not be negative, got {step}")
         epoch, within = divmod(step, self.steps_per_epoch)
         if self._order is None or self._order[0] != epoch:
-            generator = np.random.Generator(np.random.PCG64(np.random.SeedSequence([self.seed, epoch])))
-            self._order = (epoch, generator.permutation(self.images))
+            self._order = (epoch, self._permutation(epoch))
         batch = slice(within * self.batch.size, (within + 1) * self.batch.size)
         positions = self._order[1][batch].astype(np.int64)
         return Draw(positions, augmentation_keys(self.seed, epoch, positions, np.zeros_like(positions)))
+
+    def _permutation(self, epoch: int) -> Int64[np.ndarray, "N"]:
+        generator = np.random.Generator(np.random.PCG64(np.random.SeedSequence([self.seed, epoch])))
+        return generator.permutation(self.images)
+
+
+class EpochSampler(ShuffledSampler):
+    """As ShuffledSampler, for short trainings: all epochs have one generator. Epoch e begins in O(e N)."""
+
+    def _permutation(self, epoch: int) -> Int64[np.ndarray, "N"]:
+        generator = np.random.default_rng(self.seed)
+        for _ in range(epoch):
+            generator.permutation(self.images)
+        return generator.permutation(self.images)
 
 
 class PKSampler:

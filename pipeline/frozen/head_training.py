@@ -9,7 +9,7 @@ so that the embedding starts near the published one. A random W of 128 dimension
 MAP@R at the start.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +18,7 @@ import torch
 from jaxtyping import Float32, Int64
 from torch import Tensor, nn
 
-from unseen.data.loader import TrainBatch
+from unseen.data.loader import Sampler, TrainBatch
 from unseen.data.sampler import make_sampler
 from unseen.frozen.maps import Maps
 from unseen.frozen.trunk import CachedBackbone, Layout
@@ -91,19 +91,35 @@ def train(
     if principal:
         start_at_principal_directions(method, recipe, maps, photos)
     sampler = make_sampler(labels, recipe.batch, seed)
-    optimizer = build_optimizer(recipe.optimizer, method.parameter_groups(), torch.device("cpu"))
-    learner = Learner(method, optimizer, recipe, seed)
-    numbers = []
+    return training_steps(
+        method, recipe, sampler, lambda positions: maps.rows(photos[positions]), labels, lengths, seed
+    )
+
+
+def training_steps(
+    method: Method,
+    recipe: Recipe,
+    sampler: Sampler,
+    rows: Callable[[Int64[np.ndarray, "B"]], Float32[Tensor, "B V"]],
+    labels: Int64[np.ndarray, "N"],
+    lengths: Sequence[int],
+    seed: int,
+) -> Iterator[TrainedHead]:
+    """Trains a method on cached rows; yields it after each of the ascending numbers of steps in `lengths`.
+
+    rows: of positions in `labels`, as the backbone of the method reads them. The random numbers of the caller
+    do not change.
+    """
+    device = next(method.parameters()).device
+    optimizer = build_optimizer(recipe.optimizer, method.parameter_groups(), device, method.backbone.layers())
+    learner, numbers = Learner(method, optimizer, recipe, seed), []
     for step in range(lengths[-1]):
         method.train()
         positions = sampler.draw(step).positions
-        batch = MapBatch(
-            step,
-            maps.rows(photos[positions]),
-            torch.from_numpy(labels[positions]),
-            torch.from_numpy(positions),
-        )
-        numbers.append(train_step(learner, batch).result())
+        images, targets = rows(positions), torch.from_numpy(labels[positions])
+        with torch.random.fork_rng(devices=[]):
+            submitted = train_step(learner, MapBatch(step, images, targets, torch.from_numpy(positions)))
+        numbers.append(submitted.result())
         if step + 1 in lengths:
             yield TrainedHead(method.eval(), step + 1, tuple(numbers))
 

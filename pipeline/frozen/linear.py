@@ -3,49 +3,47 @@
     z' = W z / ||W z||        W = I + A
 
 z is the feature at unit length (D). A starts at zero, and weight decay pulls it back there: the published
-features are the start and the prior. The loss (cosine softmax, CosFace or ArcFace) has a proxy per class,
-which starts at the mean feature of its class.
+features are the start and the prior. The loss is one of proxies.py.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 from jaxtyping import Float, Float32, Int64
 from torch import Tensor, nn
 
+from unseen.data.sampler import EpochSampler
+from unseen.experiments.ladder.proxies import PROXY_RATE, ProxyMethod, criterion_of, proxy_recipe
+from unseen.frozen.head_training import training_steps
 from unseen.frozen.network import add_linear
 from unseen.frozen.trained import Trained
-from unseen.losses.margin_softmax import ArcFace, CosFace
-from unseen.losses.normalized_softmax import NormalizedSoftmax
+from unseen.frozen.trunk import CachedBackbone, Layout
 from unseen.methods.method import unit
+from unseen.methods.settings import Optimizer, Schedule
 
 BATCH = 256  # images
-LEARNING_RATE = 1e-3  # of A, AdamW
-PROXY_RATE = 1e-2  # of the proxies
-WEIGHT_DECAY = 0.1  # of A, decoupled
+LEARNING_RATE = 1e-3  # of A
+OPTIMIZER = Optimizer(
+    name="adamw",
+    learning_rate=LEARNING_RATE,
+    weight_decay=0.1,  # of A
+    multipliers={"proxies": PROXY_RATE / LEARNING_RATE},
+    decay={"proxies": 0.0},
+)
 LENGTHS = (15, 30, 60, 120, 240)  # steps among which validation chooses
-# Losses by name. Scale 20 is the temperature 0.05 of the normalised softmax. The margins are smaller than
-# those of the papers, which train whole networks at scale 64.
-LOSSES: dict[str, Callable[[int, int], nn.Module]] = {
-    "nsoftmax": lambda classes, dim: NormalizedSoftmax(classes, dim, 0.05),
-    "cosface": lambda classes, dim: CosFace(classes, dim, 20.0, 0.1),
-    "arcface": lambda classes, dim: ArcFace(classes, dim, 20.0, 0.1),
-}
 
 
-class LinearMap(nn.Module):
-    """W = I + A and the loss with its proxies, at their start for N features of C classes."""
+class LinearMap(ProxyMethod):
+    """W = I + A and the loss with its proxies, at their start."""
 
-    def __init__(self, features: Float32[Tensor, "N D"], targets: Int64[Tensor, "N"], loss: str) -> None:
-        """targets: 0 to C - 1, each with a feature. loss: a name of LOSSES."""
-        super().__init__()
-        self.criterion = criterion_of(loss, features, targets)
-        self.change = nn.Parameter(torch.zeros(features.shape[1], features.shape[1]))  # A
+    def __init__(self, criterion: nn.Module) -> None:
+        dim = criterion.get_parameter("proxies").shape[1]
+        super().__init__(CachedBackbone(Layout.of_vectors(dim), ()), criterion)
+        self.change = nn.Parameter(torch.zeros(dim, dim))  # A
 
-    def forward(self, features: Float[Tensor, "B D"]) -> Float[Tensor, "B D"]:
+    def vectors(self, features: Float[Tensor, "B D"]) -> Float[Tensor, "B D"]:
         """z' of B features."""
         return unit(features + features @ self.change.T)
 
@@ -54,24 +52,6 @@ class LinearMap(nn.Module):
         change = self.change.detach().cpu()
         result: np.ndarray = (torch.eye(len(change)) + change).numpy()
         return result
-
-    def groups(self) -> list[dict[str, Any]]:
-        """The groups of AdamW."""
-        return [
-            {"params": [self.change], "lr": LEARNING_RATE, "weight_decay": WEIGHT_DECAY},
-            {"params": list(self.criterion.parameters()), "lr": PROXY_RATE, "weight_decay": 0.0},
-        ]
-
-
-def criterion_of(loss: str, features: Float32[Tensor, "N D"], targets: Int64[Tensor, "N"]) -> nn.Module:
-    """The loss of a name of LOSSES, with the proxies at the mean features of their classes, 0 to C - 1."""
-    classes, dim = int(targets.max()) + 1, features.shape[1]
-    with torch.random.fork_rng(devices=[]):
-        criterion = LOSSES[loss](classes, dim)
-    with torch.no_grad():
-        means = torch.zeros(classes, dim).index_add_(0, targets, features)
-        criterion.get_parameter("proxies").copy_(unit(means))
-    return criterion
 
 
 def train(
@@ -84,18 +64,15 @@ def train(
     """The map after each of the ascending numbers of steps in `lengths`, with that number; the same object
     each time.
 
-    labels: 0 to C - 1, each with an image. Batches are drawn without replacement within an epoch. Equal
-    inputs give equal results on one number of threads.
+    labels: 0 to C - 1, each with an image. Equal inputs give equal results on one number of threads.
     """
-    images, targets = torch.from_numpy(features), torch.from_numpy(labels)
-    linear = LinearMap(images, targets, loss)
-    optimizer = torch.optim.AdamW(linear.groups())
-    for step, rows in enumerate(batches(len(labels), min(BATCH, len(labels)), lengths[-1], seed), 1):
-        optimizer.zero_grad(set_to_none=True)
-        linear.criterion(linear(images[rows]), targets[rows]).backward()
-        optimizer.step()
-        if step in lengths:
-            yield step, linear
+    linear = LinearMap(criterion_of(loss, features, labels))
+    recipe = proxy_recipe(loss, min(BATCH, len(labels)), lengths[-1], OPTIMIZER, Schedule())
+    sampler = EpochSampler(labels, recipe.batch, seed)
+    for trained in training_steps(
+        linear, recipe, sampler, lambda rows: torch.from_numpy(features[rows]), labels, lengths, seed
+    ):
+        yield trained.steps, linear
 
 
 def mapped(
@@ -134,14 +111,3 @@ class LinearTrainer:
         """As Trainer.write."""
         about = {"loss": self._loss, "steps": trained.steps, "photos": photos, "classes": classes}
         add_linear(model, torch.from_numpy(trained.parameters), about | {"measured": measured})
-
-
-def batches(count: int, size: int, steps: int, seed: int) -> Iterator[Int64[Tensor, "B"]]:
-    """`size` of `count` rows for each of a number of steps, without replacement within an epoch."""
-    random = np.random.default_rng(seed)
-    order = np.empty(0, np.int64)
-    for _ in range(steps):
-        if len(order) < size:
-            order = random.permutation(count)
-        yield torch.from_numpy(order[:size])
-        order = order[size:]

@@ -10,9 +10,8 @@
     rate of layer l     eta_l(t) = RATE * DECAY ** (L - l) * s(t)                (Bao et al., BEiT, ICLR 2022)
     each step           theta <- theta - eta_l(t) PULL (theta - theta_0), then the step of Adam
 
-   s(t) rises linearly in WARMUP steps and falls to zero as a half cosine. theta_0 are the published weights:
-   L2-SP (Li et al., ICML 2018, eq. 2), decoupled from the gradient as in AdamW (Loshchilov and Hutter, ICLR
-   2019).
+   s(t) rises linearly in WARMUP steps and falls to zero as a half cosine. theta_0 are the published weights
+   (pipeline/training/optimizer.py).
 
 Batch norm keeps its published statistics. The input of the last layers is computed once for each photo
 (pipeline/networks/tail.py), so that the cost is that of the last layers. Photos are not augmented. A linear
@@ -21,7 +20,6 @@ map W behind the network, as in rung `linear`, lowered the accuracy on held-out 
 
 import hashlib
 import json
-import math
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -32,12 +30,16 @@ import torch
 from jaxtyping import Float, Float32, Int64
 from torch import Tensor, nn
 
-from unseen.frozen.linear import PROXY_RATE, batches, criterion_of
+from unseen.data.sampler import EpochSampler
+from unseen.experiments.ladder.proxies import PROXY_RATE, ProxyMethod, criterion_of, proxy_recipe
+from unseen.frozen.head_training import training_steps
 from unseen.frozen.maps import Maps, Trunk, maps_of
 from unseen.frozen.network import WEIGHTS, Network, add_tail, load_network, write_network
 from unseen.frozen.pictures import Listed
 from unseen.frozen.trained import Trained
+from unseen.frozen.trunk import CachedBackbone, Layout
 from unseen.methods.method import unit
+from unseen.methods.settings import Optimizer, Schedule
 from unseen.networks.backbone import Backbone, Features, layers_of
 from unseen.networks.tail import Tail, front
 from unseen.runtime.digest import sha256_of
@@ -53,6 +55,14 @@ RATE = 2e-3  # of the last layer
 DECAY = 0.8
 PULL = 10.0
 WARMUP = 20  # steps
+OPTIMIZER = Optimizer(
+    name="adamw",
+    learning_rate=RATE,
+    weight_decay=0.0,
+    multipliers={"proxies": PROXY_RATE / RATE},
+    layer_decay=DECAY,
+    anchor=PULL,
+)
 EMBEDDED = 256  # images at a time
 
 
@@ -76,6 +86,27 @@ class Front(Backbone):
     def forward(self, images: Float[Tensor, "B 3 H W"]) -> Features:
         values = front(self.network, self._first, images)
         return Features((values.reshape(len(values), *self._shape, *(1,) * (3 - len(self._shape))),), None)
+
+
+class TailBackbone(Backbone):
+    """The inputs of a tail as rows -> the output of the network as class tokens."""
+
+    def __init__(self, tail: Tail) -> None:
+        nn.Module.__init__(self)
+        self.tail, self._frozen = tail, False
+
+    def forward(self, images: Float[Tensor, "B V"]) -> Features:
+        return Features((), self.tail(shaped(self.tail, images)))
+
+    def layers(self) -> list[list[nn.Parameter]]:
+        return self.tail.layers()
+
+
+class TailMethod(ProxyMethod):
+    """The vectors of a tail at unit length."""
+
+    def vectors(self, features: Float[Tensor, "B D"]) -> Float[Tensor, "B D"]:
+        return unit(features)
 
 
 def tail_of(network: Network, directory: Path) -> tuple[Tail, Trunk]:
@@ -142,32 +173,27 @@ class AdaptTrainer:
     ) -> Trained:
         place, size = device(), min(BATCH, len(rows))
         self._tail.load(self._published)
-        targets = torch.from_numpy(labels)
-        features = torch.from_numpy(embedded(self._tail, self._inputs, rows))
-        criterion = criterion_of(self._loss, features, targets)
-        proxies: dict[str, Any] = {
-            "params": list(criterion.parameters()),
-            "lr": PROXY_RATE,
-            "weight_decay": 0.0,
-        }
-        optimizer = torch.optim.AdamW([proxies])
-        for chosen in batches(len(rows), size, HEAD_STEPS, self._seed):
-            optimizer.zero_grad(set_to_none=True)
-            criterion(features[chosen], targets[chosen]).backward()
-            optimizer.step()
-        criterion, targets = criterion.to(place), targets.to(place)
-        optimizer = torch.optim.AdamW([*groups(self._tail), proxies])
-        peaks = [group["lr"] for group in optimizer.param_groups]
+        features = embedded(self._tail, self._inputs, rows)
+        criterion = criterion_of(self._loss, features, labels)
+
+        frozen = ProxyMethod(CachedBackbone(Layout.of_vectors(features.shape[1]), ()), criterion).to(place)
+        recipe = proxy_recipe(self._loss, size, HEAD_STEPS, OPTIMIZER, Schedule())
+        sampler = EpochSampler(labels, recipe.batch, self._seed)
+
+        def of_features(positions: Int64[np.ndarray, "B"]) -> Float32[Tensor, "B D"]:
+            return torch.from_numpy(features[positions])
+
+        list(training_steps(frozen, recipe, sampler, of_features, labels, (HEAD_STEPS,), self._seed))
+
+        method = TailMethod(TailBackbone(self._tail), criterion).to(place)
+        recipe = proxy_recipe(self._loss, size, steps, OPTIMIZER, schedule_of(steps))
+
+        def of_tail(positions: Int64[np.ndarray, "B"]) -> Float32[Tensor, "B V"]:
+            return self._inputs.rows(rows[positions])
+
+        every = range(1, steps + 1)
         with Progress("ladder: adapt", steps, "steps") as progress:
-            for step, chosen in enumerate(batches(len(rows), size, steps, self._seed)):
-                for group, peak in zip(optimizer.param_groups, peaks, strict=True):
-                    group["lr"] = peak * factor(step, steps)
-                given = self._inputs.rows(rows[chosen.numpy()]).to(place)
-                optimizer.zero_grad(set_to_none=True)
-                vectors = unit(self._tail(shaped(self._tail, given)))
-                criterion(vectors, targets[chosen.to(place)]).backward()
-                pull(self._tail, optimizer, self._published)
-                optimizer.step()
+            for _ in training_steps(method, recipe, sampler, of_tail, labels, every, self._seed):
                 progress.advance()
         return Trained(steps, embedded(self._tail, self._inputs, searched), self._tail.state())
 
@@ -177,30 +203,9 @@ class AdaptTrainer:
         add_tail(model, trained.parameters, about | {"measured": measured, "first": self._tail.first})
 
 
-def factor(step: int, steps: int) -> float:
-    """s of a step from 0, of `steps`. More than 0 for the first, and 0 behind the last."""
-    if step < WARMUP < steps:
-        return (step + 1) / WARMUP
-    begin = WARMUP if steps > WARMUP else 0
-    return 0.5 * (1 + math.cos(math.pi * (step - begin) / (steps - begin)))
-
-
-def groups(tail: Tail) -> list[dict[str, Any]]:
-    """The groups of AdamW: each layer of the tail with its rate."""
-    layers = tail.layers()
-    return [
-        {"params": layer, "lr": RATE * DECAY ** (len(layers) - 1 - index), "weight_decay": 0.0}
-        for index, layer in enumerate(layers)
-    ]
-
-
-@torch.no_grad()
-def pull(tail: Tail, optimizer: torch.optim.Optimizer, published: dict[str, Tensor]) -> None:
-    """theta <- theta - eta_l PULL (theta - theta_0), with the rates of the first groups of the optimizer."""
-    parameters = dict(tail.network.named_parameters())
-    for names, group in zip(tail.names, optimizer.param_groups, strict=False):
-        for name in names:
-            parameters[name].lerp_(published[name], group["lr"] * PULL)
+def schedule_of(steps: int) -> Schedule:
+    """s of a training; without a warm-up if it is no longer than that."""
+    return Schedule(name="cosine", warmup=WARMUP if steps > WARMUP else 0)
 
 
 def embedded(tail: Tail, inputs: Maps, photos: Int64[np.ndarray, "n"]) -> Float32[np.ndarray, "n D"]:

@@ -35,6 +35,11 @@ class Layout(NamedTuple):
         return Layout(stages, tuple(shapes), None if features.cls is None else features.cls.shape[1])
 
     @staticmethod
+    def of_vectors(dim: int) -> "Layout":
+        """The layout of one vector per image."""
+        return Layout((), (), dim)
+
+    @staticmethod
     def from_plain(value: dict[str, Any]) -> "Layout":
         """The layout from JSON values."""
         shapes = tuple((int(channels), int(height), int(width)) for channels, height, width in value["maps"])

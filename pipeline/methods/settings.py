@@ -1,5 +1,6 @@
 """One recipe per method. The defaults are the published setting; names follow the paper."""
 
+import operator
 from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from pydantic import Field, TypeAdapter, model_validator
@@ -42,6 +43,10 @@ class Optimizer(Strict):
     multipliers: dict[
         str, Positive
     ] = {}  # learning-rate factor of a parameter group: backbone, head, proxies
+    # weight-decay factor of a parameter group
+    decay: dict[str, NonNegative] = Field(default={}, exclude_if=operator.not_)
+    # pull of the backbone to its initial weights, times the learning rate (L2-SP: Li et al. 2018, eq. 2)
+    anchor: NonNegative = Field(default=0.0, exclude_if=operator.not_)
     # ratio of the learning rate of a backbone layer to that of the next layer
     layer_decay: Annotated[float, Field(gt=0, le=1)] = 1.0
     new_layers_only: Annotated[int, Field(ge=0)] = 0  # first iterations, in which the backbone is not trained

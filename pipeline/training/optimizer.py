@@ -5,11 +5,18 @@
         learning_rate * multipliers[group of p] * layer_decay ** d(p) * factor(t)
 
 with d the number of layers of the backbone behind that of p, 0 outside the backbone. The factor is a pure
-function of the step and of the validations before it, so that a schedule has no state.
+function of the step and of the validations before it, so that a schedule has no state. With `anchor` each
+step first pulls a weight w of the backbone, of learning rate eta, to its initial value,
+
+        w <- w - eta anchor (w - w_0)
+
+which is L2-SP (Li et al., ICML 2018, eq. 2), decoupled from the gradient as weight decay is in AdamW
+(Loshchilov and Hutter, ICLR 2019).
 """
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch.nn import Parameter
@@ -37,26 +44,33 @@ def build_optimizer(
 
     layers: the backbone's parameters from its stem to its last block, for `layer_decay`. On a GPU torch's
     fused implementation runs (rmsprop has none: `foreach`); on a CPU the one without either: the same bytes
-    on every run. Raises UserError for a multiplier of an unknown group.
+    on every run. Raises UserError for a factor of an unknown group.
     """
-    unknown = sorted(set(settings.multipliers) - set(GROUPS))
-    if unknown:
-        what = f"optimizer.multipliers: there is no parameter group {unknown[0]!r}."
-        raise UserError(what, f"Name one of {', '.join(GROUPS)}.")
+    for field, factors in (("multipliers", settings.multipliers), ("decay", settings.decay)):
+        if unknown := sorted(set(factors) - set(GROUPS)):
+            what = f"optimizer.{field}: there is no parameter group {unknown[0]!r}."
+            raise UserError(what, f"Name one of {', '.join(GROUPS)}.")
     depth = {id(p): len(layers) - 1 - index for index, layer in enumerate(layers) for p in layer}
     decay_vectors = settings.name != "adamw" if settings.decay_vectors is None else settings.decay_vectors
     entries: dict[tuple[float, float], list[Parameter]] = {}
     for name, parameters in groups.items():
         peak = settings.learning_rate * settings.multipliers.get(name, 1.0)
+        weight_decay = settings.weight_decay * settings.decay.get(name, 1.0)
         for parameter in (parameter for parameter in parameters if parameter.requires_grad):
-            decay = settings.weight_decay if decay_vectors or parameter.ndim > 1 else 0.0
+            decay = weight_decay if decay_vectors or parameter.ndim > 1 else 0.0
             rate = peak * settings.layer_decay ** depth.get(id(parameter), 0)
             entries.setdefault((rate, decay), []).append(parameter)
     members = [
         {"params": parameters, "lr": peak, "peak": peak, "weight_decay": decay}
         for (peak, decay), parameters in entries.items()
     ]
-    on_gpu = device.type == "cuda"
+    optimizer = _optimizer(settings, members, on_gpu=device.type == "cuda")
+    if settings.anchor:
+        _anchor(optimizer, groups.get("backbone", []), settings.anchor)
+    return optimizer
+
+
+def _optimizer(settings: OptimizerSettings, members: list[dict[str, Any]], on_gpu: bool) -> Optimizer:
     if settings.name == "rmsprop":
         return RMSprop(members, eps=settings.epsilon, momentum=settings.momentum, foreach=on_gpu)
     fused: dict[str, bool] = {"fused": True} if on_gpu else {"foreach": False}
@@ -64,6 +78,20 @@ def build_optimizer(
         return SGD(members, momentum=settings.momentum, nesterov=settings.nesterov, **fused)
     kind = AdamW if settings.name == "adamw" else Adam
     return kind(members, betas=settings.betas, eps=settings.epsilon, **fused)
+
+
+def _anchor(optimizer: Optimizer, parameters: list[Parameter], strength: float) -> None:
+    """Before each step of the optimizer pulls parameters towards their present values."""
+    initial = {parameter: parameter.detach().clone() for parameter in parameters if parameter.requires_grad}
+
+    @torch.no_grad()
+    def pull(optimizer: Optimizer, *_: Any) -> None:
+        for group in optimizer.param_groups:
+            for parameter in group["params"]:
+                if parameter in initial:
+                    parameter.lerp_(initial[parameter], group["lr"] * strength)
+
+    optimizer.register_step_pre_hook(pull)
 
 
 def factor(schedule: Schedule, step: int, iterations: int, validations: Sequence[float] = ()) -> float:

@@ -5,7 +5,8 @@ import pytest
 
 from tests.vectors import unit
 from unseen.evaluation.metrics import quick_metrics
-from unseen.frozen.linear import LOSSES, mapped, train
+from unseen.experiments.ladder.proxies import LOSSES
+from unseen.frozen.linear import mapped, train
 
 DIM, EACH = 24, 8
 

@@ -1,4 +1,4 @@
-"""The rung `adapt`: rates of the layers, the pull towards the published weights, and the written model."""
+"""The rung `adapt`: rates of the layers, the length of the warm-up, and the written model."""
 
 from pathlib import Path
 
@@ -12,10 +12,11 @@ from unseen.frozen import tail as module
 from unseen.frozen.embedder import Embedder
 from unseen.frozen.network import Network, add_tail, write_network
 from unseen.frozen.pictures import listed
-from unseen.frozen.tail import DECAY, PULL, RATE, WARMUP, AdaptTrainer, factor, groups, inputs, pull
+from unseen.frozen.tail import DECAY, OPTIMIZER, RATE, WARMUP, AdaptTrainer, inputs, schedule_of
 from unseen.networks.published_network import timm
 from unseen.networks.tail import Tail
 from unseen.runtime.errors import UserError
+from unseen.training.optimizer import build_optimizer, factor
 
 
 @pytest.fixture
@@ -32,7 +33,10 @@ def tail(count: int = 3) -> Tail:
 
 def test_rates_decay_from_the_last_layer_to_the_first() -> None:
     adapted = tail(3)
-    rates = {id(p): group["lr"] for group in groups(adapted) for p in group["params"]}
+    optimizer = build_optimizer(
+        OPTIMIZER, {"backbone": list(adapted.parameters())}, torch.device("cpu"), adapted.layers()
+    )
+    rates = {id(p): group["lr"] for group in optimizer.param_groups for p in group["params"]}
     last, middle, first = (
         {rates[id(value)] for name, value in adapted.network.named_parameters() if name.startswith(layer)}
         for layer in ("layer4", "layer3", "layer2")
@@ -43,33 +47,10 @@ def test_rates_decay_from_the_last_layer_to_the_first() -> None:
     assert len(rates) == sum(map(len, adapted.layers()))
 
 
-def test_the_rate_rises_linearly_and_falls_as_a_half_cosine() -> None:
-    rates = [factor(step, 100) for step in range(100)]
-    assert rates[:WARMUP] == [(step + 1) / WARMUP for step in range(WARMUP)]
-    assert rates[WARMUP] == 1.0
-    assert rates[60] == pytest.approx(0.5)
-    assert rates[99] == pytest.approx(0.5 * (1 - np.cos(np.pi / 80)))
-    assert rates == [*sorted(rates[:WARMUP]), *sorted(rates[WARMUP:], reverse=True)]
-    assert [factor(step, 2) for step in range(2)] == [1.0, pytest.approx(0.5)], "shorter than the warm-up"
-
-
-def test_pull_is_the_gradient_step_of_l2_sp() -> None:
-    adapted = tail(2)
-    published = adapted.state()
-    with torch.no_grad():
-        for parameter in (parameter for layer in adapted.layers() for parameter in layer):
-            parameter.add_(torch.randn_like(parameter))
-    penalty = sum(
-        PULL / 2 * (value - published[name]).square().sum()
-        for name, value in adapted.network.named_parameters()
-        if name in published
-    )
-    pairs = [(p, group["lr"]) for group in groups(adapted) for p in group["params"]]
-    gradients = torch.autograd.grad(penalty, [parameter for parameter, _ in pairs])
-    expected = [p.detach() - rate * gradient for (p, rate), gradient in zip(pairs, gradients, strict=True)]
-    pull(adapted, torch.optim.AdamW(groups(adapted)), published)
-    for (parameter, _), value in zip(pairs, expected, strict=True):
-        assert torch.allclose(parameter, value, rtol=1e-5, atol=1e-6)
+def test_a_short_training_has_no_warm_up() -> None:
+    assert (schedule_of(100).name, schedule_of(100).warmup) == ("cosine", WARMUP)
+    rates = [factor(schedule_of(2), step, 2) for step in range(2)]
+    assert rates == [1.0, pytest.approx(0.5)]
 
 
 @pytest.fixture

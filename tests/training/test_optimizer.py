@@ -45,6 +45,37 @@ def test_adamw_decays_only_matrices() -> None:
     torch.testing.assert_close(groups["proxies"][0].data, values_before["proxies"][0] * (1 - 0.4 * 0.5))
 
 
+def test_the_factor_of_a_group_scales_its_decay() -> None:
+    settings = Optimizer(name="adamw", learning_rate=0.1, weight_decay=0.5, decay={"proxies": 0.0})
+    groups, values_before = _step(settings, 0.0)
+    torch.testing.assert_close(groups["backbone"][0].data, values_before["backbone"][0] * (1 - 0.1 * 0.5))
+    assert torch.equal(groups["proxies"][0].data, values_before["proxies"][0])
+
+
+def test_an_anchor_is_the_gradient_step_of_l2_sp_on_the_backbone() -> None:
+    """Each step first makes a gradient step of anchor / 2 ||w - w_0||^2, with the rate of the layer."""
+    groups = _groups()
+    weight, bias = groups["backbone"][:2]
+    settings = Optimizer(name="adamw", learning_rate=0.1, weight_decay=0.0, layer_decay=0.5, anchor=2.0)
+    optimizer = build_optimizer(settings, groups, CPU, [[weight], [bias]])
+    initial = {p: p.detach().clone() for members in groups.values() for p in members}
+    set_learning_rate(optimizer, 0.5)
+    for parameter in initial:
+        parameter.data += 1.0
+        parameter.grad = torch.zeros_like(parameter)
+    optimizer.step()
+    proxies = groups["proxies"][0]
+    for parameter, distance in ((weight, 1 - 0.025 * 2), (bias, 1 - 0.05 * 2), (proxies, 1.0)):
+        torch.testing.assert_close(parameter.data, initial[parameter] + distance)
+
+
+def test_factors_and_anchors_are_written_only_if_they_are_set() -> None:
+    """Recipes of earlier trainings have neither, and their digests must not change."""
+    assert not {"decay", "anchor"} & Optimizer().model_dump(mode="json").keys()
+    settings = Optimizer(decay={"proxies": 0.0}, anchor=1.0)
+    assert Optimizer.model_validate_json(settings.model_dump_json()) == settings
+
+
 def test_adam_couples_the_decay_to_the_gradient_of_every_parameter() -> None:
     # First step of Adam: m / sqrt(v) is the sign of the gradient, here of weight_decay * parameter.
     groups, values_before = _step(Optimizer(name="adam", learning_rate=0.1, weight_decay=0.5), 0.0)
