@@ -25,7 +25,7 @@ from unseen.runtime.cores import loader_threads_of
 from unseen.runtime.errors import UserError
 from unseen.runtime.files import regular
 from unseen.runtime.names import printable
-from unseen.training.export.model import device, embed_rows
+from unseen.training.export.model import device, embed_images
 
 BATCH = 64  # images
 COLLAPSED = 1e-6  # 1 - cosine of two different pictures below which a model does not distinguish them
@@ -136,7 +136,7 @@ class Embedder:
         loader = EvalLoader(_Source(pictures), rows, self.input, BATCH, threads)
         is_bfloat16 = self.precision == "bfloat16"
         with torch.autocast(self._device.type, dtype=torch.bfloat16, enabled=is_bfloat16):
-            return embed_rows(self._method, loader, self._device, label).embedding
+            return embed_images(self._method, loader, self._device, label).embedding
 
 
 def require_distinct(embedder: Embedder) -> None:

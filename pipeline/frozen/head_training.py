@@ -30,6 +30,7 @@ from unseen.methods.settings import Recipe
 from unseen.poolings.projected_gsp import ProjectedGsp
 from unseen.poolings.settings import AveragePooling, ClsPooling
 from unseen.runtime.errors import UserError
+from unseen.training.embed import embed_rows
 from unseen.training.optimizer import build_optimizer
 from unseen.training.step import Learner, Step, train_step
 
@@ -124,13 +125,24 @@ def training_steps(
             yield TrainedHead(method.eval(), step + 1, tuple(numbers))
 
 
+@dataclass(frozen=True)
+class MapLoader:
+    """The cached maps of photos, EMBEDDED at a time."""
+
+    maps: Maps
+    rows: Int64[np.ndarray, "N"]  # photos
+
+    def __iter__(self) -> Iterator[tuple[Float32[Tensor, "b V"], Int64[Tensor, "b"]]]:
+        for start in range(0, len(self.rows), EMBEDDED):
+            part = self.rows[start : start + EMBEDDED]
+            yield self.maps.rows(part), torch.from_numpy(part)
+
+
 def embedded(method: Method, maps: Maps, photos: Int64[np.ndarray, "N"]) -> Float32[np.ndarray, "N D"]:
     """Unit vectors of the cached maps of photos by a method in eval mode."""
-    vectors = np.empty((len(photos), method.dim), np.float32)
-    with torch.inference_mode():
-        for start in range(0, len(photos), EMBEDDED):
-            rows = maps.rows(photos[start : start + EMBEDDED])
-            vectors[start : start + len(rows)] = method.embed(rows).numpy()
+    loader, cpu = MapLoader(maps, photos), torch.device("cpu")
+    (vectors,) = embed_rows(lambda rows: (method.embed(rows),), loader, cpu)
+    assert vectors is not None
     return vectors
 
 

@@ -32,7 +32,7 @@ from torch import Tensor, nn
 
 from unseen.data.sampler import EpochSampler
 from unseen.experiments.ladder.proxies import PROXY_RATE, ProxyMethod, criterion_of, proxy_recipe
-from unseen.frozen.head_training import training_steps
+from unseen.frozen.head_training import MapLoader, training_steps
 from unseen.frozen.maps import Maps, Trunk, maps_of
 from unseen.frozen.network import WEIGHTS, Network, add_tail, load_network, write_network
 from unseen.frozen.pictures import Listed
@@ -45,6 +45,7 @@ from unseen.networks.tail import Tail, front
 from unseen.runtime.digest import sha256_of
 from unseen.runtime.errors import UserError
 from unseen.runtime.progress import Progress
+from unseen.training.embed import embed_rows
 from unseen.training.export.model import device
 
 SHARE = 4  # of the layers, the last one in SHARE is trained
@@ -63,7 +64,6 @@ OPTIMIZER = Optimizer(
     layer_decay=DECAY,
     anchor=PULL,
 )
-EMBEDDED = 256  # images at a time
 
 
 class AdaptInputs(NamedTuple):
@@ -210,12 +210,10 @@ def schedule_of(steps: int) -> Schedule:
 
 def embedded(tail: Tail, inputs: Maps, photos: Int64[np.ndarray, "n"]) -> Float32[np.ndarray, "n D"]:
     """The unit vectors of photos by the tail."""
-    parts = []
-    with torch.inference_mode():
-        for start in range(0, len(photos), EMBEDDED):
-            given = inputs.rows(photos[start : start + EMBEDDED]).to(device())
-            parts.append(unit(tail(shaped(tail, given))).cpu().numpy())
-    return np.concatenate(parts)
+    loader = MapLoader(inputs, photos)
+    (vectors,) = embed_rows(lambda rows: (unit(tail(shaped(tail, rows))),), loader, device())
+    assert vectors is not None
+    return vectors
 
 
 def shaped(tail: Tail, rows: Float[Tensor, "B V"]) -> Float[Tensor, "B ..."]:

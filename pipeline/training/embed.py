@@ -1,68 +1,70 @@
-"""Embeddings of images by the network in its present state, on all workers together."""
+"""The loop that embeds: images of a loader -> what a network computes from them.
 
-import contextlib
-import math
-from dataclasses import dataclass
+The copy of a batch to the device, the network, and the copy of its outputs to the host are queued one batch
+ahead of the host.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Int, Int64
 from torch import Tensor
 
-from unseen.data.loader import EvalLoader
-from unseen.data.shards import Shards
-from unseen.methods.method import Method
-from unseen.methods.settings import Recipe
-from unseen.runtime.device.transfer import HostToDevice
-from unseen.runtime.device.world import world_size
+from unseen.runtime.device.transfer import DeviceToHost, HostToDevice, one_late
 from unseen.runtime.progress import Progress
-from unseen.training.gather import gather_rows
-from unseen.training.precision import autocast
-from unseen.training.step import to_pixels
-from unseen.training.worker import Worker
 
-BATCH = 128  # images at once; no gradient, so it is smaller than a training batch in memory
+Forward = Callable[[Tensor], tuple[Tensor | None, ...]]  # images on the device -> outputs, one row per image
 
 
-@dataclass(frozen=True)
-class RowEmbedder:
-    """Embeds rows of a data set without augmentation, in evaluation mode.
+@runtime_checkable
+class Loader(Protocol):
+    """Images in batches, in the order of `rows`, each batch with its rows."""
 
-    Leaves `method` in training mode.
+    rows: Int[np.ndarray, "N"]
+
+    def __iter__(self) -> Iterator[tuple[Tensor, Int64[Tensor, "b"]]]: ...
+
+
+def on_device(loader: Loader, device: torch.device) -> Iterator[tuple[Tensor, Int64[Tensor, "b"]]]:
+    """The batches of a loader on a device."""
+    copied, done = HostToDevice(device), 0
+    for images, ids in loader:
+        part = loader.rows[done : done + len(ids)]
+        assert np.array_equal(ids.numpy(), part), "the loader must keep the order of the rows"
+        done += len(ids)
+        (there,) = copied(images)
+        yield there, ids
+
+
+@torch.inference_mode()
+def embed_rows(
+    forward: Forward, loader: Loader, device: torch.device, progress: Progress | None = None
+) -> tuple[np.ndarray | None, ...]:
+    """The outputs of `forward` for all rows of the loader, in their order; empty without rows.
+
+    An output is None if it is None for the batches.
     """
 
-    method: Method
-    shards: Shards
-    recipe: Recipe
-    worker: Worker
+    def submitted() -> Iterator[tuple[DeviceToHost | None, ...]]:
+        for images, _ in on_device(loader, device):
+            yield tuple(None if each is None else DeviceToHost(each) for each in forward(images))
 
-    @torch.no_grad()
-    def embed(self, rows: Int[np.ndarray, " v"], label: str | None = None) -> Float[Tensor, "v D"]:
-        """The embeddings of `rows` in their order, float32, on every worker.
-
-        Each worker embeds a share in whole batches, the batches of one worker, so that the bits are the same
-        for any number of workers. `label`: rank 0 shows the progress of its share.
-        """
-        # The longest share of a worker. Shorter ones end with zeros, which are cut off after the gather.
-        longest = math.ceil(math.ceil(len(rows) / BATCH) / world_size()) * BATCH
-        share = rows[self.worker.rank * longest : (self.worker.rank + 1) * longest]
-        embeddings = torch.zeros(longest, self.method.dim, device=self.worker.device)
-        visible = label is not None and self.worker.rank == 0
-        done = 0
-        copied = HostToDevice(self.worker.device)
-        self.method.eval()
-        with Progress(str(label), len(share), "images") if visible else contextlib.nullcontext() as progress:
-            for images, ids in EvalLoader(
-                self.shards, share, self.recipe.input, BATCH, self.worker.loader_threads
-            ):
-                part = slice(done, done + len(ids))
-                assert np.array_equal(ids.numpy(), share[part]), "the loader must keep the order of the rows"
-                (there,) = copied(images)
-                with autocast(self.recipe, self.worker.device):
-                    pixels = to_pixels(there, self.method, self.recipe)
-                    embeddings[part] = self.method.embed(pixels).float()
-                done = part.stop
-                if progress is not None:
-                    progress.advance(len(ids))
-        self.method.train()
-        return gather_rows(embeddings)[: len(rows)]
+    arrays: tuple[np.ndarray | None, ...] = ()
+    done = 0
+    for outputs in one_late(submitted()):
+        parts = [None if each is None else each.wait().numpy() for each in outputs]
+        if not arrays:
+            arrays = tuple(
+                None if part is None else np.empty((len(loader.rows), *part.shape[1:]), part.dtype)
+                for part in parts
+            )
+        count = next(len(part) for part in parts if part is not None)
+        for array, part in zip(arrays, parts, strict=True):
+            if array is not None:
+                array[done : done + count] = part
+        done += count
+        if progress is not None:
+            progress.advance(count)
+    return arrays

@@ -12,7 +12,7 @@ from unseen.data.tuples import TupleSampler
 from unseen.methods.settings import Recipe
 from unseen.runtime.device.world import world_size
 from unseen.runtime.errors import UserError
-from unseen.training.embed import RowEmbedder
+from unseen.training.row_embedder import RowEmbedder
 
 
 def tuple_sampler(shards: Shards, split: ClassSplit, recipe: Recipe, seed: int) -> TupleSampler:

@@ -17,7 +17,6 @@ from unseen.methods.settings import Recipe
 from unseen.runtime.errors import UserError
 from unseen.training.background import Background
 from unseen.training.checkpoint import Checkpoints
-from unseen.training.embed import RowEmbedder
 from unseen.training.job import Job, located
 from unseen.training.live import Live
 from unseen.training.log import Clock
@@ -27,6 +26,7 @@ from unseen.training.pace import CheckpointPace
 from unseen.training.passes import require_rows_alone
 from unseen.training.precision import with_effective_precision
 from unseen.training.record import Record
+from unseen.training.row_embedder import RowEmbedder
 from unseen.training.state import identity, state_directory
 from unseen.training.step import Learner
 from unseen.training.worker import Worker

@@ -7,7 +7,7 @@ from unseen.data.class_split import ClassSplit
 from unseen.evaluation.metrics import Rows, averages, per_query, quick_metrics
 from unseen.runtime.device.world import world_size
 from unseen.runtime.errors import UserError
-from unseen.training.embed import RowEmbedder
+from unseen.training.row_embedder import RowEmbedder
 
 METRICS = ("recall_at_1", "map_at_r", "r_precision")
 

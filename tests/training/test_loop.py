@@ -18,10 +18,10 @@ from unseen.methods.artifact import load_method
 from unseen.report.report_data import read_history
 from unseen.runtime.errors import UserError
 from unseen.training import loop, run
-from unseen.training.embed import RowEmbedder
 from unseen.training.history import TEST_METRICS
 from unseen.training.job import Job
 from unseen.training.log import Clock
+from unseen.training.row_embedder import RowEmbedder
 from unseen.training.step import Learner, NotFinite
 from unseen.training.worker import Worker
 

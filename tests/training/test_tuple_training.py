@@ -29,10 +29,10 @@ from unseen.methods.build import initial_method
 from unseen.methods.settings import Recipe, parse_recipe
 from unseen.runtime.errors import UserError
 from unseen.stages import evaluate, export
-from unseen.training import embed, loop
-from unseen.training.embed import RowEmbedder
+from unseen.training import loop, row_embedder
 from unseen.training.job import Job, job_of
 from unseen.training.mining import mine, tuple_sampler
+from unseen.training.row_embedder import RowEmbedder
 from unseen.training.worker import Worker
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("every_checkpoint")]
@@ -211,10 +211,10 @@ def _first_epoch(rank: int, world: int, root: Path) -> dict[str, Any]:
     sampler = tuple_sampler(data, split, RECIPE, seed=0)
     method = initial_method(RECIPE, split.classes, len(split.rows), seed=0)
     embedder = RowEmbedder(method, data, RECIPE, Worker(rank, world, CPU))
-    usual, embed.BATCH = embed.BATCH, 4  # several shares, the last one incomplete
+    usual, row_embedder.BATCH = row_embedder.BATCH, 4  # several shares, the last one incomplete
     tuples = mine(sampler, 0, embedder, split.rows)
     embeddings = embedder.embed(split.rows)
-    embed.BATCH = usual
+    row_embedder.BATCH = usual
     return {"tuples": tuples, "embeddings": embeddings}
 
 

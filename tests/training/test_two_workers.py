@@ -18,7 +18,7 @@ from unseen.methods.build import initial_method
 from unseen.methods.settings import Recipe
 from unseen.runtime.device.world import world_size
 from unseen.training import loop, pace
-from unseen.training.embed import RowEmbedder
+from unseen.training.row_embedder import RowEmbedder
 from unseen.training.validation import validate
 from unseen.training.worker import Worker
 

@@ -13,7 +13,7 @@ from unseen.evaluation import metrics as module
 from unseen.evaluation.metrics import quick_metrics
 from unseen.methods.build import initial_method
 from unseen.runtime.errors import UserError
-from unseen.training.embed import RowEmbedder
+from unseen.training.row_embedder import RowEmbedder
 from unseen.training.validation import METRICS, validate, watch_test
 from unseen.training.worker import Worker
 

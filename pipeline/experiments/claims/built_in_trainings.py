@@ -21,10 +21,10 @@ from unseen.data.shards import Shards
 from unseen.experiments.claims.arm import Record, evaluated, read_or_compute, read_record
 from unseen.experiments.claims.material import RECORDS
 from unseen.methods.settings import Recipe
-from unseen.training.embed import RowEmbedder
 from unseen.training.export.features import Network, load_network
 from unseen.training.job import job_of
 from unseen.training.loop import train
+from unseen.training.row_embedder import RowEmbedder
 from unseen.training.worker import Worker
 
 VERSION = 1  # of the numbers: change it if a change of code changes them

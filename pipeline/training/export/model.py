@@ -32,9 +32,9 @@ from unseen.data.shards import Shards
 from unseen.methods.artifact import LoadedModel, training_settings, weights_digest
 from unseen.methods.method import Method
 from unseen.runtime.cores import loader_threads_of
-from unseen.runtime.device.transfer import DeviceToHost, HostToDevice, one_late
 from unseen.runtime.files import atomic_directory
 from unseen.runtime.progress import Progress
+from unseen.training.embed import embed_rows
 from unseen.training.export.features import START, Network, embeds_features, load_network
 from unseen.training.export.scales import SINGLE_SCALE, check_scales, describe
 
@@ -132,11 +132,10 @@ class LocalEmbedder:
         data, loaded, settings = self.data[1], self.loaded[1], self.settings
         loader = EvalLoader(data, rows, loaded.recipe.input, settings.batch_size, self.loader_threads)
         with compute_threads(loaded.recipe.training.threads):
-            return embed_rows(loaded.method, loader, device(), label, settings.scales)
+            return embed_images(loaded.method, loader, device(), label, settings.scales)
 
 
-@torch.inference_mode()
-def embed_rows(
+def embed_images(
     method: Method,
     loader: EvalLoader,
     device: torch.device,
@@ -149,34 +148,20 @@ def embed_rows(
     `label` shows progress under that name.
     """
     method = method.to(device).eval()
-    rows: Int64[np.ndarray, N] = loader.rows
-    embeddings, attributes = np.empty((len(rows), method.dim), np.float32), []
     statistics = method.statistics(loader.input)
-    copied = HostToDevice(device)
 
-    def submitted() -> Iterator[tuple[Tensor, DeviceToHost, DeviceToHost | None]]:
-        for images, ids in loader:
-            (there,) = copied(images)
-            outputs = describe(method, normalize(there, *statistics), scales)
-            attribute = None if outputs.attributes is None else DeviceToHost(outputs.attributes.float())
-            yield ids, DeviceToHost(outputs.embedding.float()), attribute
+    def forward(images: Tensor) -> tuple[Tensor, Tensor | None]:
+        outputs = describe(method, normalize(images, *statistics), scales)
+        return outputs.embedding.float(), None if outputs.attributes is None else outputs.attributes.float()
 
-    done = 0
     with (
-        Progress(label, len(rows), "images") if label else contextlib.nullcontext() as progress,
+        Progress(label, len(loader.rows), "images") if label else contextlib.nullcontext() as progress,
         _full_precision(),
     ):
-        for ids, embedding, attribute in one_late(submitted()):
-            assert np.array_equal(ids.numpy(), rows[done : done + len(ids)]), (
-                "the loader must keep the order of the rows"
-            )
-            embeddings[done : done + len(ids)] = embedding.wait().numpy()
-            if attribute is not None:
-                attributes.append(attribute.wait().numpy())
-            done += len(ids)
-            if progress is not None:
-                progress.advance(len(ids))
-    return Embedded(embeddings, np.concatenate(attributes) if attributes else None)
+        outputs = embed_rows(forward, loader, device, progress)
+    embedding, attributes = outputs or (np.empty((0, method.dim), np.float32), None)
+    assert embedding is not None
+    return Embedded(embedding, attributes)
 
 
 @contextlib.contextmanager

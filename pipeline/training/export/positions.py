@@ -31,7 +31,8 @@ from unseen.methods.artifact import LoadedModel, load_method
 from unseen.methods.explain.contribution import contributions
 from unseen.methods.explain.weights import PositionWeights, position_functions
 from unseen.runtime.cores import loader_threads_of
-from unseen.runtime.device.transfer import DeviceToHost, HostToDevice, one_late
+from unseen.runtime.device.transfer import DeviceToHost, one_late
+from unseen.training.embed import on_device
 from unseen.training.export.model import compute_threads, device
 
 IMAGES = 256  # of the sample; with fewer test images all of them
@@ -148,10 +149,9 @@ def _batches(
     """Normalised images on the device of the model, and their rows."""
     method = loaded.method.to(device())
     statistics = method.statistics(loaded.recipe.input)
-    copied = HostToDevice(device())
-    for images, ids in EvalLoader(data, rows, loaded.recipe.input, BATCH, loader_threads_of(1)):
-        (there,) = copied(images)
-        yield normalize(there, *statistics), ids.tolist()
+    loader = EvalLoader(data, rows, loaded.recipe.input, BATCH, loader_threads_of(1))
+    for images, ids in on_device(loader, device()):
+        yield normalize(images, *statistics), ids.tolist()
 
 
 def _maps(data: Shards, input: Input, weights: _OfBatch) -> Iterator[PositionMap]:

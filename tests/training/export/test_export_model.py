@@ -34,7 +34,7 @@ from unseen.stages import export as stage
 from unseen.stages.export import run
 from unseen.training.export import model as module
 from unseen.training.export.features import embeds_features, load_network
-from unseen.training.export.model import FILES, Embed, Embedded, LocalEmbedder, embed_rows, export_model
+from unseen.training.export.model import FILES, Embed, Embedded, LocalEmbedder, embed_images, export_model
 
 CPU = torch.device("cpu")
 TRAIN, TEST = 12, 11
@@ -271,15 +271,15 @@ def test_each_split_is_embedded_once_with_equal_weights(
     for name in equal[:-1]:
         shutil.copyfile(source / f"{equal[-1]}.safetensors", source / f"{name}.safetensors")
     names: list[str] = []
-    embed_rows = module.embed_rows
+    embed_images = module.embed_images
 
     def counted(
         method: Method, loader: EvalLoader, device: torch.device, label: str, scales: tuple[float, ...]
     ) -> Embedded:
         names.append(label.removeprefix("export: "))
-        return embed_rows(method, loader, device, label, scales)
+        return embed_images(method, loader, device, label, scales)
 
-    monkeypatch.setattr(module, "embed_rows", counted)
+    monkeypatch.setattr(module, "embed_images", counted)
     export_model(Path("data/shards/tiny"), source, Path("once"), SETTINGS)
     assert names == embedded
     names.clear()
@@ -301,7 +301,7 @@ def test_export_uses_float32_and_evaluation_mode_after_any_training(project: Pat
     ]
     state_before = {name: value.clone() for name, value in method.state_dict().items()}
     rows = shards.rows("test")
-    embeddings = embed_rows(method, EvalLoader(shards, rows, recipe().input, 5), CPU).embedding
+    embeddings = embed_images(method, EvalLoader(shards, rows, recipe().input, 5), CPU).embedding
     for handle in handles:
         handle.remove()
     assert kinds == {torch.float32}
@@ -310,7 +310,7 @@ def test_export_uses_float32_and_evaluation_mode_after_any_training(project: Pat
     assert all(torch.equal(value, state_before[name]) for name, value in method.state_dict().items())
     assert (
         np.abs(
-            embeddings - embed_rows(method, EvalLoader(shards, rows, recipe().input, 64), CPU).embedding
+            embeddings - embed_images(method, EvalLoader(shards, rows, recipe().input, 64), CPU).embedding
         ).max()
         < 2e-6
     )
@@ -324,8 +324,8 @@ def test_a_gpu_has_the_embeddings_of_the_cpu(project: Path) -> None:
     rows = shards.rows("test")
     loader = EvalLoader(shards, rows, loaded.recipe.input, 5)
     assert len(loader) > 2  # batches, of which the last is smaller
-    expected = embed_rows(loaded.method, loader, CPU).embedding
-    on_gpu, again = (embed_rows(loaded.method, loader, torch.device("cuda")).embedding for _ in range(2))
+    expected = embed_images(loaded.method, loader, CPU).embedding
+    on_gpu, again = (embed_images(loaded.method, loader, torch.device("cuda")).embedding for _ in range(2))
     np.testing.assert_allclose(on_gpu, expected, rtol=0, atol=1e-5)
     np.testing.assert_array_equal(on_gpu, again)
 
@@ -336,7 +336,7 @@ def test_precision_settings_are_restored(project: Path) -> None:
     precision_before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("high")
     try:
-        embed_rows(method, EvalLoader(shards, shards.rows("test"), recipe().input, 64), CPU)
+        embed_images(method, EvalLoader(shards, shards.rows("test"), recipe().input, 64), CPU)
         assert torch.get_float32_matmul_precision() == "high"
     finally:
         torch.set_float32_matmul_precision(precision_before)
@@ -444,11 +444,11 @@ def test_a_model_is_embedded_with_the_threads_of_its_recipe(
     assert recipe().training.threads == 2
     numbers = []
 
-    def embed_rows(*_: Any) -> Embedded:
+    def embed_images(*_: Any) -> Embedded:
         numbers.append(torch.get_num_threads())
         return Embedded(np.zeros((0, 8), np.float32), None)
 
-    monkeypatch.setattr(module, "embed_rows", embed_rows)
+    monkeypatch.setattr(module, "embed_images", embed_images)
     model, shards = project / "data/models/tiny/baseline/0", project / "data/shards/tiny"
     threads = torch.get_num_threads()
     try:
