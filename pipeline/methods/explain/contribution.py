@@ -39,8 +39,9 @@ def contributions(
     references: unit rows; None: the embeddings of the images, whose similarity is 1. Several maps of a
     backbone (Multi-Head) are added on the grid of the largest one, on which a coarse position divides its
     contribution by area. None if the embedding depends on no map, as with a class token. The method must be
-    in eval mode. Raises RuntimeError if `functional.normalize` did not compute the embedding (`unit` of
-    pipeline/methods/method.py does), because its norm would then not be constant.
+    in eval mode. Raises NotNormalised if `functional.normalize` did not compute the embedding (`unit` of
+    pipeline/methods/method.py does), because its norm would then not be constant. Other vectors may be
+    normalised, too.
     """
     head = _Head()
     hook = method.backbone.register_forward_hook(head.start)
@@ -49,8 +50,8 @@ def contributions(
             embedding = method.describe(images).embedding
     finally:
         hook.remove()
-    if head.unit is None or not torch.equal(head.unit, embedding):
-        raise RuntimeError(
+    if not any(torch.equal(vectors, embedding) for vectors in head.units):
+        raise NotNormalised(
             f"{type(method).__name__} returns an embedding that `unit` did not normalise: its positions have "
             "no contributions."
         )
@@ -69,13 +70,17 @@ def contributions(
     return PositionWeights(NAME, total.flatten(1), height, width)
 
 
+class NotNormalised(Exception):
+    """The embedding of a method is not the result of a normalisation."""
+
+
 class _Head(TorchFunctionMode):
     """Makes the maps of a backbone the leaves of the graph, and norms after them constants."""
 
     def __init__(self) -> None:
         super().__init__()
         self.maps: tuple[Tensor, ...] = ()
-        self.unit: Tensor | None = None  # the result of the last normalisation
+        self.units: list[Tensor] = []  # the results of all normalisations
 
     def start(self, module: Any, arguments: Any, output: Features) -> Features:
         """The forward hook of the backbone."""
@@ -87,8 +92,8 @@ class _Head(TorchFunctionMode):
     ) -> Any:
         arguments = kwargs or {}
         if self.maps and func is functional.normalize:
-            self.unit = _divided_by_norm(*args, **arguments)
-            return self.unit
+            self.units.append(_divided_by_norm(*args, **arguments))
+            return self.units[-1]
         if self.maps and func is functional.layer_norm:
             return _divided_by_deviation(*args, **arguments)
         return func(*args, **arguments)

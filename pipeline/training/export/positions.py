@@ -8,6 +8,7 @@ its matches have contributions to their similarity, or the first map of the reci
 contributions. Only queries have maps of single prototypes and points.
 """
 
+import sys
 from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
@@ -28,8 +29,9 @@ from unseen.data.settings import Input
 from unseen.data.shards import Shards
 from unseen.data.transforms import Region, pixels_of, region_for_testing
 from unseen.methods.artifact import LoadedModel, load_method
-from unseen.methods.explain.contribution import contributions
+from unseen.methods.explain.contribution import NotNormalised, contributions
 from unseen.methods.explain.weights import PositionWeights, position_functions
+from unseen.methods.method import Method
 from unseen.runtime.cores import loader_threads_of
 from unseen.runtime.device.transfer import DeviceToHost, one_late
 from unseen.training.embed import on_device
@@ -44,8 +46,9 @@ BATCH = 32  # images at a time: a second-order attention has P x P weights for e
 def export_positions(shards: Path, model: Path, embeddings: Path, output: Path) -> None:
     """Writes the positions file of the selected weights of `model`.
 
-    embeddings: the file of the test images by the same weights, from which the matches are chosen. Raises
-    UserError as `load_method` and the loader do, and for weights that are not finite.
+    If the positions have no contributions because `unit` did not normalise the embedding, the standard error
+    says so. embeddings: the file of the test images by the same weights, from which the matches are chosen.
+    Raises UserError as `load_method` and the loader do, and for weights that are not finite.
     """
     data, test = Shards(shards), embedding_file.read(embeddings)
     queries = choose_queries(data, test)
@@ -57,7 +60,10 @@ def export_positions(shards: Path, model: Path, embeddings: Path, output: Path) 
         compute_threads(loaded.recipe.training.threads),
         torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True, allow_tf32=False),
     ):
-        weights = chain(_of_sample(data, loaded, sample), _of_queries(data, loaded, test, queries))
+        explain = _Contributions(loaded.method)
+        weights = chain(
+            _of_sample(data, loaded, sample, explain), _of_queries(data, loaded, test, queries, explain)
+        )
         maps = [each for of_batch in one_late(weights) for each in _maps(data, loaded.recipe.input, of_batch)]
     write(output, Positions(tuple(maps), queries))
 
@@ -99,19 +105,25 @@ class _OfBatch:
         self.point = None if weights.point is None else DeviceToHost(weights.point)
 
 
-def _of_sample(data: Shards, loaded: LoadedModel, rows: Int64[np.ndarray, "n"]) -> Iterator[_OfBatch]:
+def _of_sample(
+    data: Shards, loaded: LoadedModel, rows: Int64[np.ndarray, "n"], explain: "_Contributions"
+) -> Iterator[_OfBatch]:
     """The maps that describe whole embeddings: those of the recipe, then the contributions to the similarity
     of an image with itself."""
     for images, batch in _batches(data, loaded, rows):
         weights = _of_recipe(loaded, images)
-        own = contributions(loaded.method, images)
+        own = explain(images)
         for each in (*weights, *([own] if own is not None else [])):
             if not each.detail:
                 yield _OfBatch(batch, each)
 
 
 def _of_queries(
-    data: Shards, loaded: LoadedModel, test: Embeddings, queries: tuple[QueryMatches, ...]
+    data: Shards,
+    loaded: LoadedModel,
+    test: Embeddings,
+    queries: tuple[QueryMatches, ...],
+    explain: "_Contributions",
 ) -> Iterator[_OfBatch]:
     """The maps of single prototypes and points of the queries, and the contributions of each query and its
     matches to their similarity."""
@@ -133,9 +145,25 @@ def _of_queries(
     for images, batch in _batches(data, loaded, np.array([row for row, _ in pairs], np.int64)):
         part = slice(done, done + len(batch))
         done += len(batch)
-        pair_maps = contributions(loaded.method, images, vectors[part].to(images.device))
+        pair_maps = explain(images, vectors[part].to(images.device))
         for weights in [pair_maps] if pair_maps is not None else _of_recipe(loaded, images)[:1]:
             yield _OfBatch(batch, weights, [reference for _, reference in pairs[part]])
+
+
+class _Contributions:
+    """The contributions of positions; None, after a remark on the standard error, for a method that has
+    none."""
+
+    def __init__(self, method: Method) -> None:
+        self._method, self._exist = method, True
+
+    def __call__(self, images: Tensor, references: Tensor | None = None) -> PositionWeights | None:
+        try:
+            return contributions(self._method, images, references) if self._exist else None
+        except NotNormalised as error:
+            self._exist = False
+            sys.stderr.write(f"export: {error}\n")
+            return None
 
 
 def _of_recipe(loaded: LoadedModel, images: Tensor) -> list[PositionWeights]:

@@ -11,9 +11,9 @@ from torch.nn import functional
 from tests.methods.small import CLASSES, METHODS, SAMPLES, batch, recipe
 from unseen.methods.baseline import Baseline
 from unseen.methods.build import initial_method
-from unseen.methods.explain.contribution import contributions
+from unseen.methods.explain.contribution import NotNormalised, contributions
 from unseen.methods.explain.weights import PositionWeights, position_functions
-from unseen.methods.method import Outputs
+from unseen.methods.method import Outputs, unit
 
 WIDE = {"name": "test_resnet", "arguments": {"output_stride": 8}}  # maps of 4 x 4
 
@@ -137,6 +137,20 @@ def test_an_embedding_of_the_class_token_has_no_contributions() -> None:
     assert contributions(built("irt"), images()) is None
 
 
+def test_a_second_head_that_is_normalised_later_changes_nothing() -> None:
+    class TwoHeads(Baseline):
+        def forward(self, images: Tensor) -> Any:
+            features = self.backbone(images)
+            outputs = Outputs(unit(self.head(features).vector))
+            unit(features.maps[-1].mean((2, 3)))
+            return outputs
+
+    plain = Baseline(recipe("baseline"), CLASSES, SAMPLES).double().eval()
+    other = TwoHeads(recipe("baseline"), CLASSES, SAMPLES).double().eval()
+    other.load_state_dict(plain.state_dict())
+    assert torch.equal(computed(other).weights, computed(plain).weights)
+
+
 def test_refuses_an_embedding_that_unit_did_not_normalise() -> None:
     class Divided(Baseline):
         def forward(self, images: Tensor) -> Any:
@@ -144,7 +158,7 @@ def test_refuses_an_embedding_that_unit_did_not_normalise() -> None:
             return Outputs(vector / vector.norm(dim=1, keepdim=True))
 
     method = Divided(recipe("baseline"), CLASSES, SAMPLES).eval()
-    with pytest.raises(RuntimeError, match="Divided returns an embedding that `unit` did not normalise"):
+    with pytest.raises(NotNormalised, match="Divided returns an embedding that `unit` did not normalise"):
         contributions(method, images().float())
 
 

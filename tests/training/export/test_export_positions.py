@@ -18,9 +18,11 @@ from unseen.data.positions import Match, PositionMap, read
 from unseen.data.shard_writer import ShardWriter
 from unseen.data.shards import Shards
 from unseen.methods.artifact import load_method, save_recipe, save_weights
+from unseen.methods.baseline import Baseline
 from unseen.methods.build import initial_method
 from unseen.methods.explain import transport
 from unseen.methods.explain.contribution import contributions
+from unseen.methods.method import Outputs
 from unseen.training.export import positions as module
 from unseen.training.export.positions import choose_queries, export_positions
 
@@ -168,6 +170,23 @@ def test_a_method_without_contributions_has_its_own_map_of_the_matches(tmp_path:
     maps = read(tmp_path / "out.arrow").maps
     assert {each.name for each in maps} == {"class token"}
     assert any(each.reference is not None for each in maps)
+
+
+@pytest.mark.slow
+def test_a_method_that_normalises_in_another_way_has_a_remark_and_no_map(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def describe(method: Baseline, images: torch.Tensor) -> Outputs:
+        vector = method.head(method.backbone(images)).vector
+        return Outputs(vector / vector.norm(dim=1, keepdim=True))
+
+    monkeypatch.setattr(Baseline, "describe", describe)
+    shards, model, embeddings = project(tmp_path, "baseline")
+    export_positions(shards, model, embeddings, tmp_path / "out.arrow")
+    positions = read(tmp_path / "out.arrow")
+    assert len(positions.queries) == module.QUERIES
+    assert not positions.maps
+    assert capsys.readouterr().err.count("Baseline returns an embedding that `unit` did not normalise") == 1
 
 
 @pytest.mark.slow
