@@ -1,33 +1,33 @@
 """Which regions of two pictures cause their similarity.
 
-Contribution. The vector of a network that averages the positions p = 1..P of its last feature map is
+Contribution. The vector of a network that averages the positions p = 1..P of its last feature map f is
 
-    z = u / ||u||,    u = 1/P sum_p v_p,    v_p = h(f_p)
+    z = u / ||u||,    u = W (1/P sum_p f_p) + b
 
-with h affine: a linear layer, or a layer norm whose standard deviation is that of the averaged features. The
-similarity of two pictures with vectors z and z' is then a sum over the positions of either picture:
+where layer norms after the average count with their standard deviation as a constant. The similarity of two
+pictures with vectors z and z' is then a sum over the positions of either picture:
 
-    z . z' = sum_p c_p,    c_p = v_p . z' / (P ||u||)
+    z . z' = sum_p c_p,    c_p = (W f_p + b) . z' / (P ||u||)
 
-Whether h is affine is measured on each picture: the mean of h(f_p) must be u. Otherwise (a nonlinear layer
-after the average, GeM, attention pooling) there is no contribution.
+W f_p . z' / (P ||u||) is the contribution of pipeline/methods/explain/contribution.py. Whether the vector
+has this form is measured on each picture: all positions have one gradient, whose direction stays if f is
+doubled. Otherwise (a nonlinear layer after the average, GeM, attention pooling) there is no contribution.
 
 Attention. For a network whose vector is the class token: the share of the attention of the class token in
 the last block, averaged over the heads. It does not depend on the other picture, and is not a share of the
 similarity.
 """
 
-import contextlib
 import copy
 import math
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
 from jaxtyping import Float, Float32
-from torch import Tensor, nn
+from torch import Tensor
 
 from unseen.data.decode import decode
 from unseen.data.heif import readable
@@ -37,12 +37,13 @@ from unseen.frozen.embedder import Embedder, Picture, encoded, name_of
 from unseen.frozen.network import PretrainedNetwork
 from unseen.methods.embedding import EmbeddingMethod
 from unseen.methods.explain.class_token import class_token_attention
-from unseen.methods.method import Method
+from unseen.methods.explain.contribution import ConstantNorms
+from unseen.methods.method import Method, unit
 from unseen.networks.backbone import Features
 from unseen.networks.published_network import timm
 from unseen.runtime.errors import UserError
 
-EXACT = 1e-4  # largest relative error of the sum over positions
+EXACT = 1e-4  # largest relative difference of gradients that count as equal
 Kind = Literal["contribution", "attention"]
 
 
@@ -64,26 +65,17 @@ class Explanation(NamedTuple):
     second: Regions | None
 
 
-class _Head(NamedTuple):
-    """The last features of a picture, and the rest of the network."""
-
-    features: Tensor
-    at_positions: Float[Tensor, "P ..."]  # each position as the features of a picture of one position
-    rest: Callable[[Tensor], Float[Tensor, "b D"]]
-
-
 class Explainer:
     """Explains similarities for the model of an embedder. Calls from several threads wait for each other."""
 
     def __init__(self, embedder: Embedder) -> None:
         self._input, self._device = embedder.input, embedder.device
-        # A copy with hooks of its own, which shares all tensors with the model.
+        # A copy with hooks of its own for `class_attention`, which shares all tensors with the model.
         shared: dict[int, Any] = {id(tensor): tensor for tensor in embedder.tensors()}
         self._method = copy.deepcopy(embedder.method, shared).to(self._device).eval()
-        self._norms = _Norms(self._method)
         self._lock = threading.Lock()
 
-    @torch.inference_mode()
+    @torch.no_grad()
     def explain(self, first: Picture, second: Picture) -> Explanation:
         """The regions of two pictures. Raises UserError for a picture that cannot be read."""
         loaded = [self._load(picture) for picture in (first, second)]
@@ -129,103 +121,80 @@ class Explainer:
     def _contributions(
         self, images: Float32[Tensor, "1 3 S S"], other: Float[Tensor, "D"]
     ) -> Float[Tensor, "P"] | None:
-        """c_p of each position; None if their sum is not the similarity."""
-        head = head_of(self._method, images)
-        if head is None:
+        """c_p of each position; None if the vector is no affine function of their average."""
+        head = head_of(self._method)
+        features = None if head is None else head.features(images)
+        if head is None or features is None:
             return None
-        with self._norms.recorded():
-            pooled = head.rest(head.features)[0]
-        with self._norms.frozen():
-            vectors = head.rest(head.at_positions)
-        if float((vectors.mean(0) - pooled).norm()) > EXACT * float(pooled.norm()):
-            return None
-        if len(vectors) > 1 and float((vectors - vectors[:1]).norm()) <= EXACT * float(vectors.norm()):
+        values, slopes, similarity = _first_order(head, features, other)
+        if slopes is None or not slopes.any():
             return None  # the vector does not depend on the positions
-        return vectors @ other / (len(vectors) * pooled.norm())
-
-
-class _Norms:
-    """Layer norms of a module, whose standard deviations can be recorded in one pass and used in another."""
-
-    def __init__(self, module: nn.Module) -> None:
-        self._mode = ""
-        self._deviation: dict[nn.Module, Tensor] = {}
-        for part in module.modules():
-            if isinstance(part, nn.LayerNorm) and len(part.normalized_shape) == 1:
-                part.register_forward_hook(self._hook)
-
-    @contextlib.contextmanager
-    def recorded(self) -> Iterator[None]:
-        self._deviation.clear()
-        with self._in_mode("record"):
-            yield
-
-    @contextlib.contextmanager
-    def frozen(self) -> Iterator[None]:
-        with self._in_mode("freeze"):
-            yield
-
-    @contextlib.contextmanager
-    def _in_mode(self, mode: str) -> Iterator[None]:
-        self._mode = mode
-        try:
-            yield
-        finally:
-            self._mode = ""
-
-    def _hook(self, norm: Any, arguments: tuple[Tensor, ...], output: Tensor) -> Tensor | None:
-        """Records the deviation of a single vector, or replaces the output by that with this deviation."""
-        if not self._mode:
+        _, doubled, _ = _first_order(head, 2 * features, other)
+        assert doubled is not None
+        slope, rows = slopes.mean(0), torch.cat([slopes, doubled])
+        across = rows - torch.outer(rows @ slope, slope) / slope.square().sum()
+        if (slopes - slope).norm() > EXACT * slopes.norm() or across.norm() > EXACT * rows.norm():
             return None
-        (values,) = arguments
-        axis = 1 if isinstance(norm, timm.layers.LayerNorm2d) else -1
-        if self._mode == "record":
-            deviation = (values.var(axis, unbiased=False, keepdim=True) + norm.eps).sqrt()
-            if deviation.numel() == 1:  # of averaged features, not of positions
-                self._deviation[norm] = deviation.reshape(())
-            return None
-        if norm not in self._deviation:
-            return None
-        shape = [1] * values.ndim
-        shape[axis] = -1
-        normalised = (values - values.mean(axis, keepdim=True)) / self._deviation[norm]
-        weight = 1.0 if norm.weight is None else norm.weight.reshape(shape)
-        bias = 0.0 if norm.bias is None else norm.bias.reshape(shape)
-        return normalised * weight + bias
+        terms = values @ slope
+        return terms + (similarity - terms.sum()) / len(terms)  # of the biases, which no position causes
 
 
-def head_of(method: Method, images: Float32[Tensor, "1 3 S S"]) -> _Head | None:
-    """The features of a picture and the rest of the network up to u; None for a method or a network of
-    another form."""
+class _Head(NamedTuple):
+    """A network in two parts."""
+
+    features: Callable[[Tensor], Tensor | None]  # images -> last features; None: they have another form
+    embed: Callable[[Tensor], Float[Tensor, "B D"]]  # last features -> z
+    positions: Callable[[Tensor], Float[Tensor, "P L"]]  # of the last features of one picture
+
+
+def _first_order(
+    head: _Head, features: Tensor, other: Float[Tensor, "D"]
+) -> tuple[Float[Tensor, "P L"], Float[Tensor, "P L"] | None, Float[Tensor, ""]]:
+    """f, d(z . z') / df with constant norms, and z . z'."""
+    with torch.enable_grad(), ConstantNorms() as norms:
+        (leaf,) = norms.start([features])
+        vectors = head.embed(leaf)
+    (gradient,) = norms.gradients(vectors, other[None])
+    slopes = None if gradient is None else head.positions(gradient)
+    return head.positions(features), slopes, vectors.detach()[0] @ other
+
+
+def _positions_of_map(features: Float[Tensor, "1 L H W"]) -> Float[Tensor, "P L"]:
+    return features.flatten(2)[0].T
+
+
+def head_of(method: Method) -> _Head | None:
+    """The parts of a method; None for a method or a network of another form."""
     if isinstance(method, EmbeddingMethod):
-        features = method.backbone(images).maps[-1]
         return _Head(
-            features,
-            features.flatten(2)[0].T[:, :, None, None],
-            lambda positions: method.head(Features((positions,), None)).vector,
+            lambda images: method.backbone(images).maps[-1],
+            lambda features: unit(method.head(Features((features,), None)).vector),
+            _positions_of_map,
         )
-    if not isinstance(method, PretrainedNetwork):
-        return None
-    network: Any = method.network
+    network: Any = method.network if isinstance(method, PretrainedNetwork) else None
     if not (hasattr(network, "forward_features") and hasattr(network, "forward_head")):
         return None
-    features = network.forward_features(images)
-    if not isinstance(features, Tensor):
-        return None
+    has_tokens = hasattr(network, "num_prefix_tokens")
 
-    def rest(positions: Tensor) -> Tensor:
-        vectors: Tensor = network.forward_head(positions)
-        return vectors if method.linear is None else vectors @ method.linear.T
+    def features_of(images: Tensor) -> Tensor | None:
+        features = network.forward_features(images)
+        is_known = isinstance(features, Tensor) and (
+            features.ndim == 4 or (features.ndim == 3 and has_tokens)
+        )
+        return features if is_known else None
 
-    if features.ndim == 4 and features.shape[1] != network.num_features == features.shape[3]:
-        return _Head(features, features.flatten(0, 2)[:, None, None, :], rest)
-    if features.ndim == 4:
-        return _Head(features, features.flatten(2)[0].T[:, :, None, None], rest)
-    if features.ndim == 3 and hasattr(network, "num_prefix_tokens"):
-        prefix = features[:, : network.num_prefix_tokens]
-        tokens = features[0, network.num_prefix_tokens :, None]
-        return _Head(features, torch.cat([prefix.expand(len(tokens), -1, -1), tokens], 1), rest)
-    return None
+    def embed(features: Tensor) -> Tensor:
+        vectors = network.forward_head(features)
+        return unit(vectors if method.linear is None else vectors @ method.linear.T)
+
+    def positions(features: Tensor) -> Tensor:
+        if features.ndim == 3:
+            return features[0, network.num_prefix_tokens :]
+        if features.shape[1] != network.num_features == features.shape[3]:
+            return features.flatten(0, 2)
+        return _positions_of_map(features)
+
+    return _Head(features_of, embed, positions)
 
 
 def class_attention(method: Method, images: Float32[Tensor, "1 3 S S"]) -> Float[Tensor, "P"] | None:

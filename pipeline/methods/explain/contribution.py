@@ -43,28 +43,30 @@ def contributions(
     pipeline/methods/method.py does), because its norm would then not be constant. Other vectors may be
     normalised, too.
     """
-    head = _Head()
-    hook = method.backbone.register_forward_hook(head.start)
+    norms = ConstantNorms()
+
+    def start(module: Any, arguments: Any, output: Features) -> Features:
+        return Features(norms.start(output.maps), None if output.cls is None else output.cls.detach())
+
+    hook = method.backbone.register_forward_hook(start)
     try:
-        with torch.enable_grad(), head:
+        with torch.enable_grad(), norms:
             embedding = method.describe(images).embedding
     finally:
         hook.remove()
-    if not any(torch.equal(vectors, embedding) for vectors in head.units):
+    if not any(torch.equal(vectors, embedding) for vectors in norms.units):
         raise NotNormalised(
             f"{type(method).__name__} returns an embedding that `unit` did not normalise: its positions have "
             "no contributions."
         )
-    if not embedding.requires_grad:
-        return None
-    with torch.enable_grad():
-        similarity = (embedding * (embedding if references is None else references).detach()).sum()
-    gradients = torch.autograd.grad(similarity, head.maps, allow_unused=True)
+    gradients = norms.gradients(embedding, embedding if references is None else references)
     used = [
         (features.detach() * gradient).sum(1)
-        for features, gradient in zip(head.maps, gradients, strict=True)
+        for features, gradient in zip(norms.maps, gradients, strict=True)
         if gradient is not None
     ]
+    if not used:
+        return None
     height, width = max((tuple(terms.shape[1:]) for terms in used), key=lambda size: size[0] * size[1])
     total = torch.stack([_spread(terms, height, width) for terms in used]).sum(0)
     return PositionWeights(NAME, total.flatten(1), height, width)
@@ -74,18 +76,28 @@ class NotNormalised(Exception):
     """The embedding of a method is not the result of a normalisation."""
 
 
-class _Head(TorchFunctionMode):
-    """Makes the maps of a backbone the leaves of the graph, and norms after them constants."""
+class ConstantNorms(TorchFunctionMode):
+    """Makes feature maps the leaves of the graph, and norms after them constants."""
 
     def __init__(self) -> None:
         super().__init__()
         self.maps: tuple[Tensor, ...] = ()
         self.units: list[Tensor] = []  # the results of all normalisations
 
-    def start(self, module: Any, arguments: Any, output: Features) -> Features:
-        """The forward hook of the backbone."""
-        self.maps = tuple(features.detach().requires_grad_() for features in output.maps)
-        return Features(self.maps, None if output.cls is None else output.cls.detach())
+    def start(self, maps: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        """The leaves, in place of `maps`."""
+        self.maps = tuple(features.detach().requires_grad_() for features in maps)
+        return self.maps
+
+    def gradients(
+        self, embedding: Float[Tensor, "B D"], references: Float[Tensor, "B D"]
+    ) -> tuple[Tensor | None, ...]:
+        """d <z, r> / df of each leaf; None for one on which z does not depend."""
+        if not embedding.requires_grad:
+            return (None,) * len(self.maps)
+        with torch.enable_grad():
+            similarity = (embedding * references.detach()).sum()
+        return torch.autograd.grad(similarity, self.maps, allow_unused=True)
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
