@@ -1,12 +1,12 @@
 """The command `unseen ladder`."""
 
-import csv
 import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from unseen.cli.ladder_page import cells, page
+from unseen.data.labels import csv_lines
 from unseen.experiments.ladder.ladder import Plan, Result, Rung, ladder
 from unseen.experiments.ladder.picture import Panel, picture
 from unseen.frozen.network import default_network
@@ -130,13 +130,14 @@ def _other_lines(result: Result, plan: Plan) -> Iterator[str]:
 
 
 def groups_of(path: Path) -> dict[str, str]:
-    """The group of each class. Raises UserError for a file that cannot be read or lacks a column."""
+    """The group of each class. Raises UserError for a file that cannot be read or is no such table."""
     try:
-        with regular(path).open(encoding="utf-8-sig", newline="") as file:
-            rows = list(csv.DictReader(file))
-        return {row["label"]: row["group"] for row in rows}
-    except (OSError, UnicodeDecodeError, csv.Error, KeyError) as error:
+        content = regular(path).read_bytes()
+    except OSError as error:
         raise UserError(
-            f"{path} cannot be read: {type(error).__name__}: {error}.",
-            "Write a CSV with the columns label,group.",
+            f"{path} cannot be read: {error}.", "Write a CSV with the columns label,group."
         ) from error
+    return {
+        line.values["label"]: line.values["group"]
+        for line in csv_lines(content, str(path), ("label", "group"))
+    }

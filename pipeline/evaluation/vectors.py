@@ -18,6 +18,7 @@ import pyarrow as pa
 from jaxtyping import Float32, Float64, Int64
 
 from unseen.data.embeddings import UNIT
+from unseen.data.labels import lines_of
 from unseen.evaluation.metrics import Rows
 from unseen.evaluation.sides import Sides
 from unseen.evaluation.tables import ARROW, read_table
@@ -196,10 +197,10 @@ def _labels(path: Path) -> np.ndarray:
     if path.suffix.lower() == ".npy":
         return _npy(path)
     try:
-        lines = regular(path).read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
+        content = regular(path).read_bytes()
+    except OSError as error:
         raise UserError(f"{path} cannot be read: {error}.", "Write one label a line, in UTF-8.") from error
-    return np.array(lines, dtype=object)
+    return np.array(lines_of(content, str(path)), dtype=object)
 
 
 def _column(path: Path, table: pa.Table, name: str) -> np.ndarray:

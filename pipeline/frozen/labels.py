@@ -5,11 +5,11 @@ folders   the folder of the picture below the folder of the photos; none for a p
 CSV       a file with the columns `path` (below the folder of the photos) and `label`; others are ignored
 """
 
-import csv
 import sys
 from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 
+from unseen.data.labels import by_file, csv_lines
 from unseen.runtime.errors import UserError
 from unseen.runtime.files import regular
 
@@ -19,53 +19,37 @@ NONE, FOLDERS = "none", "folders"
 def labels_of(source: str, paths: Sequence[str]) -> list[str | None]:
     """The label of each path; None for a picture without one. `source`: none, folders, or the path of a CSV.
 
-    Raises UserError for a CSV that is missing or damaged, lacks a column, or gives a picture two labels.
+    Raises UserError for a CSV that is missing, has no label of these pictures, or is not a table of labels
+    (pipeline/data/labels.py).
     """
     if source == NONE:
         return [None] * len(paths)
     if source == FOLDERS:
         folders = (PurePosixPath(path).parent.as_posix() for path in paths)
         return [None if folder == "." else folder for folder in folders]
-    by_path = _from_csv(Path(source))
-    unknown = len(by_path.keys() - set(paths))
+    label_of, unknown = _from_csv(Path(source), paths)
+    if unknown and not label_of:
+        raise UserError(
+            f"{source} has a label of no picture; its first path is {unknown[0]}.",
+            "Write the paths relative to the folder of the photos.",
+        )
     if unknown:
-        sys.stderr.write(f"catalog: {source} has labels of {unknown:,} pictures that do not exist\n")
-    return [by_path.get(path) for path in paths]
+        sys.stderr.write(f"catalog: {source} has labels of {len(unknown):,} pictures that do not exist\n")
+    return [label_of.get(path) for path in paths]
 
 
-def _from_csv(path: Path) -> dict[str, str]:
+def _from_csv(path: Path, pictures: Sequence[str]) -> tuple[dict[str, str], list[str]]:
+    """The label of each picture, and the paths of pictures that do not exist."""
     try:
-        with regular(path).open(encoding="utf-8-sig", newline="") as file:
-            reader = csv.DictReader(file)
-            missing = [name for name in ("path", "label") if name not in (reader.fieldnames or ())]
-            if missing:
-                raise UserError(
-                    f"{path} has no column {' and no column '.join(missing)}.",
-                    "Write a first line with the names: path,label.",
-                )
-            for name in ("path", "label"):
-                if (count := list(reader.fieldnames or ()).count(name)) > 1:
-                    raise UserError(f"{path} has {count} columns {name}.", "Keep one of them.")
-            labels: dict[str, str] = {}
-            for row in reader:
-                picture, label = row["path"] or "", row["label"] or ""
-                if not picture or not label:
-                    raise UserError(
-                        f"{path}:{reader.line_num}: path or label is empty.", "Complete or remove the line."
-                    )
-                if "\0" in picture + label:
-                    raise UserError(
-                        f"{path}:{reader.line_num}: a value contains the character NUL.",
-                        "Save the file as UTF-8 text.",
-                    )
-                name = PurePosixPath(picture).as_posix()
-                if labels.setdefault(name, label) != label:
-                    raise UserError(
-                        f"{path}:{reader.line_num}: {name} has the labels {labels[name]} and {label}.",
-                        "Write each picture once.",
-                    )
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        content = regular(path).read_bytes()
+    except OSError as error:
         raise UserError(
             f"{path} cannot be read: {error}.", "Correct --labels: none, folders, or a CSV in UTF-8."
         ) from error
-    return labels
+    labels, unknown = {}, []
+    for line, name in by_file(csv_lines(content, str(path), ("path", "label")), pictures):
+        if name is None:
+            unknown.append(line.values["path"])
+        else:
+            labels[name] = line.values["label"]
+    return labels, unknown

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from unseen.data.ingest.collection import Collection
 from unseen.data.ingest.settings import FolderSource
 from unseen.data.ingest.sources.folder import collection
+from unseen.data.labels import normal
 from unseen.data.shard_schema import SPLITS
 from unseen.runtime.errors import UserError
 
@@ -87,8 +88,8 @@ def test_a_cell_of_any_size_is_read_or_refused(root: Path, size: int, cell: str)
     check(read(root, f"{header}\n{line}\n".encode()))
 
 
-# What a label is: text that UTF-8 can encode, without space at its ends.
-LABELS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=8).map(str.strip).filter(bool)
+# What a label is: text that UTF-8 can encode, without space at its ends, in form NFC.
+LABELS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=8).map(normal).filter(bool)
 
 
 @pytest.mark.slow

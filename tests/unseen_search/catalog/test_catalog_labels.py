@@ -22,9 +22,8 @@ def test_labels_are_those_of_folders_of_a_csv_or_of_the_existing_catalog(
     assert by_folder.labels == expected
     assert build(photos, catalog, processes=1).labels == expected
     table = tmp_path / "labels.csv"
-    table.write_text(
-        "label,path\nmilk,top.jpg\nbread,shelf 0/schön 0.jpg\njam,nowhere.jpg\n", encoding="utf-8"
-    )
+    lines = ["label,path", " milk ,top.jpg", "bread,shelf 0/scho\u0308n 0.jpg", "jam,nowhere.jpg", ""]
+    table.write_text("\ufeff" + "\n".join(lines), encoding="utf-8")
     by_csv = build(photos, catalog, labels=str(table), processes=1)
     of_path = dict(zip(by_csv.paths, by_csv.labels, strict=True))
     assert {path: label for path, label in of_path.items() if label} == {
@@ -42,11 +41,13 @@ def test_labels_are_those_of_folders_of_a_csv_or_of_the_existing_catalog(
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("file,label\na.jpg,x\n", "has no column path"),
-        ("path,label\na.jpg,\n", r":2: path or label is empty"),
-        ("path,label\na.jpg,x\na.jpg,y\n", r":3: a\.jpg has the labels x and y"),
-        ("path,label,label\na.jpg,x,y\n", "has 2 columns label"),
+        ("file,label\na.jpg,x\n", "has no column `path`"),
+        ("path,label\na.jpg,\n", r":2: no label"),
+        ("path,label\na.jpg,x\na.jpg,y\n", r":3: a\.jpg is listed twice"),
+        ("path,label,label\na.jpg,x,y\n", "has 2 columns `label`"),
         ("path,label\na.jpg,x\0y\n", r":2: a value contains the character NUL"),
+        ("path;label\na.jpg;x\n", "separated by semicolons"),
+        ("path,label\nelsewhere/a.jpg,x\n", "has a label of no picture; its first path is elsewhere/a.jpg"),
         (None, "cannot be read"),
     ],
 )

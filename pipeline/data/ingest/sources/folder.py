@@ -8,9 +8,6 @@ class of each image.
 The paths in the CSV, and the path of the CSV itself, are relative to the source.
 """
 
-import csv
-import difflib
-import io
 import os
 import stat
 from collections import Counter
@@ -22,6 +19,7 @@ from unseen.data.heif import readable
 from unseen.data.ingest.collection import Collection, Picture
 from unseen.data.ingest.files.archive import Archive, is_hidden, leaves_its_folder
 from unseen.data.ingest.settings import FolderSource
+from unseen.data.labels import Line, by_file, csv_lines
 from unseen.data.shard_schema import SPLITS
 from unseen.data.splits import held_out
 from unseen.runtime.errors import UserError
@@ -245,98 +243,50 @@ def _from_directories(root: Path, names: list[str]) -> list[_Row]:
 
 def _from_csv(files: Directory | Archive, names: list[str], labels: str) -> list[_Row]:
     table = f"{files.path}/{labels}"
-    existing = set(names)
-    if labels not in existing:
+    if labels not in names:
         tables = ", ".join(name for name in names if name.endswith(".csv")) or "none"
         raise UserError(
             f"{table} does not exist; CSV files there: {tables}.", "Correct `labels` of the source."
         )
     try:
-        text = files.read(labels).decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise UserError(
-            f"{table} is not UTF-8: {error.reason} at byte {error.start}.", "Save it as UTF-8."
-        ) from None
+        content = files.read(labels)
     except (ValueError, OSError) as error:
         raise UserError(f"{table} cannot be read: {error}.", "Pack or copy it again.") from None
-    reader = csv.DictReader(io.StringIO(text, newline=""), restval="")
-    try:
-        columns = list(reader.fieldnames or [])
-        lines = [(f"{table}:{reader.line_num}", values) for values in reader]
-    except csv.Error as error:  # such as a value that is too long, because a quote does not end
-        raise UserError(
-            f"{table}:{reader.line_num}: {error}.", "Put a second quote after each quoted value."
-        ) from None
-    _require_columns(columns, table)
-    rows: dict[str, _Row] = {}
-    for line, values in lines:
-        row = _parse(values, columns, line)
-        if row.source in rows:
-            raise UserError(f"{line}: {row.source} is listed twice.", "Delete one of the lines.")
-        if leaves_its_folder(row.source) or row.source not in existing:
+    rows = []
+    for line, name in by_file(csv_lines(content, table, REQUIRED, OPTIONAL), names):
+        if name is None or leaves_its_folder(name):
             raise UserError(
-                f"{line}: {files.path} contains no file {row.source!r}.",
+                f"{line.place}: {files.path} contains no file {line.values['path']!r}.",
                 "Correct the path; it is relative to the source.",
             )
-        rows[row.source] = row
-    return list(rows.values())
+        rows.append(_parse(line, name))
+    return rows
 
 
-def _require_columns(columns: list[str], table: str) -> None:
-    for separator, name in ((";", "semicolons"), ("\t", "tabs")):
-        if len(columns) == 1 and separator in columns[0]:
-            raise UserError(
-                f"{table}: the columns are separated by {name}.",
-                "Save it with commas between them: path,label.",
-            )
-    for column in REQUIRED:
-        if column not in columns:
-            raise UserError(
-                f"{table} has no column `{column}`; its columns: {', '.join(columns) or 'none'}.",
-                "The first line must name the columns.",
-            )
-    for column in (*REQUIRED, *OPTIONAL):
-        if columns.count(column) > 1:
-            raise UserError(f"{table} has {columns.count(column)} columns `{column}`.", "Keep one of them.")
-    for column in set(columns) - set(REQUIRED) - set(OPTIONAL):
-        if similar := difflib.get_close_matches(column.lower().strip(), OPTIONAL, n=1, cutoff=0.75):
-            raise UserError(
-                f"{table}: unknown column `{column}`.",
-                f"Did you mean {similar[0]}? Give the column another name if it must be ignored.",
-            )
-
-
-def _parse(values: dict[str, str], columns: list[str], line: str) -> _Row:
-    """The values of one line of the CSV. `line`: its file and number, for messages."""
-    if None in values:
-        raise UserError(
-            f"{line}: more values than the {len(columns)} columns.",
-            "Put values that contain a comma in quotes.",
-        )
-    if "\0" in values["label"] or "\0" in values["path"]:
-        raise UserError(f"{line}: a value contains the character NUL.", "Save the file as UTF-8 text.")
-    label = values["label"].strip()
-    if not label:
-        raise UserError(f"{line}: no label.", "Give the class of every image.")
-    split = values["split"].strip() if "split" in columns else None
+def _parse(line: Line, name: str) -> _Row:
+    """The values of one line of the CSV. name: of its file."""
+    values = line.values
+    split = values.get("split")
     if split is not None and split not in SPLITS:
         hint = ""
         if split.lower().startswith("val"):
             hint = "Write train: validation classes are chosen from the train classes. "
         raise UserError(
-            f"{line}: unknown split {split!r}.",
+            f"{line.place}: unknown split {split!r}.",
             f"{hint}Write one of: {', '.join(SPLITS)}. "
             "Without this column, the classes are divided automatically.",
         )
     flags = []
     for column in ("is_query", "is_gallery"):
-        value = values[column].strip().lower() if column in columns else "yes"
+        value = values.get(column, "yes").lower()
         if value == "" and split == "train":  # train rows are neither queries nor gallery in an evaluation
             value = "yes"
         if value not in _FLAGS:
-            raise UserError(f"{line}: unknown {column} {value!r}.", f"Write one of: {', '.join(_FLAGS)}.")
+            raise UserError(
+                f"{line.place}: unknown {column} {value!r}.", f"Write one of: {', '.join(_FLAGS)}."
+            )
         flags.append(_FLAGS[value])
-    return _Row(PurePosixPath(values["path"].strip()).as_posix(), label, split, flags[0], flags[1])
+    return _Row(name, values["label"], split, flags[0], flags[1])
 
 
 def _given_splits(rows: list[_Row], table: str) -> dict[str, str]:
