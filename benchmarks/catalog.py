@@ -28,7 +28,7 @@ from timing import Ratio, save
 from unseen.evaluation.index.index import search
 from unseen.evaluation.index.kinds import KINDS, kind_of
 from unseen.frozen.pictures import Listed, Stamp
-from unseen.frozen.store import StoredVectors
+from unseen.frozen.store import VECTORS, ArrayStore
 from unseen_search.catalog.catalog import Catalog
 from unseen_search.catalog.write import FLAT_BELOW, Contents, Model, default_setting, write_catalog
 
@@ -112,7 +112,7 @@ def main() -> int:
         model = Model("synthetic", "0" * 64, options.dim, [], "float32")
         contents = Contents(root / "photos", pictures, [None] * options.rows, "none", model)
         size = vectors.size * 4
-        stored = StoredVectors()
+        stored = ArrayStore(root, options.dim, VECTORS)
         with Peak() as memory:
             start, cpu = time.perf_counter(), time.process_time()
             stored.add(digests, lambda rows: vectors[rows])

@@ -133,7 +133,7 @@ class Embedder:
         """
         rows = np.arange(len(pictures), dtype=np.int64)
         threads = loader_threads or loader_threads_of(1)
-        loader = EvalLoader(_Source(pictures), rows, self.input, BATCH, threads)
+        loader = EvalLoader(Pictures(pictures), rows, self.input, BATCH, threads)
         is_bfloat16 = self.precision == "bfloat16"
         with torch.autocast(self._device.type, dtype=torch.bfloat16, enabled=is_bfloat16):
             return embed_images(self._method, loader, self._device, label).embedding
@@ -168,7 +168,7 @@ def _drawn(seed: int) -> bytes:
     return stream.getvalue()
 
 
-class _Source:
+class Pictures:
     """Pictures by their position in a list."""
 
     def __init__(self, pictures: Sequence[Picture]) -> None:

@@ -7,7 +7,7 @@ from jaxtyping import Float32
 
 from unseen.frozen.embedder import Embedder
 from unseen.frozen.pictures import Listed
-from unseen.frozen.store import BLOCK, StoredVectors, write_vectors
+from unseen.frozen.store import BLOCK, VECTORS, ArrayStore
 
 
 def features(
@@ -19,14 +19,8 @@ def features(
     that a killed run continues. `label` begins the progress line. Raises UserError as `Embedder` does.
     """
     embedder = Embedder(model)
-    store = directory / embedder.fingerprint()[:16]
-    vectors = StoredVectors()
-    vectors.add_files(store, embedder.dim)
-    path_of = dict(zip(pictures.sha256, pictures.paths, strict=True))
-    new = [digest for digest in path_of if digest not in vectors]
-    for start in range(0, len(new), BLOCK):
-        block = new[start : start + BLOCK]
-        embedded = embedder([photos / path_of[digest] for digest in block], label)
-        write_vectors(store / f"{block[0]}.parquet", block, embedded)
-    vectors.add_files(store, embedder.dim)
-    return vectors.vectors(pictures.sha256)
+    vectors = ArrayStore(directory / embedder.fingerprint()[:16], embedder.dim, VECTORS)
+    vectors.refresh()
+    path_of = {digest: photos / path for digest, path in zip(pictures.sha256, pictures.paths, strict=True)}
+    vectors.fill(path_of, BLOCK, lambda paths, _: embedder(paths, label))
+    return vectors.rows(pictures.sha256)

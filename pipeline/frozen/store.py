@@ -1,19 +1,20 @@
-"""Vectors that are on the disk already, by the sha256 of the file of their picture.
+"""What was computed for pictures and is on the disk already: rows of values by the sha256 of the picture.
 
-An update of a large catalog reads them in blocks: the memory contains their places, not the vectors.
+Vectors of catalogs and ladders are float32, the maps of frozen networks float16. The rows of a large store
+are read in blocks.
 """
 
 import shutil
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from jaxtyping import Float32, Int64
+from jaxtyping import Float16, Float32, Int64, Shaped
 
 from unseen.runtime.files import atomic_file, regular
 from unseen.runtime.memory import lacks_memory
@@ -21,15 +22,29 @@ from unseen.runtime.names import printable
 
 T = TypeVar("T")
 
-Rows = Callable[[Int64[np.ndarray, "P"]], Float32[np.ndarray, "P D"]]
+Rows = Callable[[Int64[np.ndarray, "P"]], Shaped[np.ndarray, "P V"]]
 BLOCK = 2048  # pictures of a process that are embedded before their vectors are written
-_OPEN = 4  # files whose vectors are in memory
+_OPEN = 4  # parquet files whose rows are in memory
 
 
-class StoredVectors:
-    """The places of vectors in sources that read rows."""
+class Format(NamedTuple):
+    """How rows of V values and the sha256 of their pictures are in a file."""
 
-    def __init__(self) -> None:
+    suffix: str
+    write: Callable[[Path, Sequence[str], np.ndarray], None]
+    digests: Callable[
+        [Path, int], list[str]
+    ]  # file, V; raises ValueError, OSError, ArrowException if damaged
+    rows: Callable[[Path], Rows]
+
+
+class ArrayStore:
+    """Rows of V values by the sha256 of the file of their picture: in files of a directory, and in further
+    sources. The memory contains their places."""
+
+    def __init__(self, directory: Path, width: int, format: Format) -> None:
+        """width: V. The files of the directory are known after `refresh`."""
+        self.directory, self.width, self._format = directory, width, format
         self._sources: list[Rows] = []
         self._place: dict[str, int] = {}  # source x 2^32 + row
         self._files: set[Path] = set()
@@ -38,33 +53,60 @@ class StoredVectors:
         return digest in self._place
 
     def add(self, digests: Sequence[str], rows: Rows) -> None:
-        """Adds a source: row i is the vector of digest i. A later source replaces an earlier one."""
+        """Adds a source: row i belongs to digest i. A later source replaces an earlier one."""
         first = len(self._sources) << 32
         self._place.update(zip(digests, range(first, first + len(digests)), strict=True))
         self._sources.append(rows)
 
-    def add_files(self, directory: Path, dim: int) -> None:
-        """Adds the files of vectors of `dim` dimensions that `write_vectors` wrote into a directory; none
-        without one. A damaged file is removed, as `read_or_remove` does."""
-        for path in sorted(set(directory.glob("*.parquet")) - self._files):
-            digests = read_or_remove(path, partial(_digests, dim=dim))
+    def refresh(self) -> None:
+        """Adds the new files of the directory; none without one. A damaged file is removed, as
+        `read_or_remove` does."""
+        for path in sorted(set(self.directory.glob(f"*{self._format.suffix}")) - self._files):
+            digests = read_or_remove(path, partial(self._format.digests, width=self.width))
             if digests is not None:
-                self.add(digests, _file_rows(path))
+                self.add(digests, self._format.rows(path))
                 self._files.add(path)
 
-    def vectors(self, digests: Sequence[str]) -> Float32[np.ndarray, "P D"]:
-        """The vectors of these pictures. Raises KeyError for one that is not stored."""
-        places = np.array([self._place[digest] for digest in digests], np.int64)
+    def missing(self, digests: Iterable[str]) -> list[str]:
+        """The pictures without a row, each once."""
+        return [digest for digest in dict.fromkeys(digests) if digest not in self]
+
+    def fill(
+        self, path_of: Mapping[str, Path], block: int, compute: Callable[[list[Path], int], np.ndarray]
+    ) -> None:
+        """Computes the rows of all missing pictures and writes a file for each `block` of them, so that a
+        killed run continues.
+
+        path_of: the file of each picture by its sha256. Arguments of `compute`: files, and the number of
+        pictures that were missing before them.
+        """
+        new = self.missing(path_of)
+        for start in range(0, len(new), block):
+            digests = new[start : start + block]
+            values = compute([path_of[digest] for digest in digests], start)
+            self._format.write(self.directory / f"{digests[0]}{self._format.suffix}", digests, values)
+        self.refresh()
+
+    def places(self, digests: Sequence[str]) -> Int64[np.ndarray, "P"]:
+        """The places of pictures, for `at`. Raises KeyError for one that is not stored."""
+        return np.array([self._place[digest] for digest in digests], np.int64)
+
+    def at(self, places: Int64[np.ndarray, "P"]) -> Shaped[np.ndarray, "P V"]:
+        """The rows at places."""
         source, row = places >> 32, places & 0xFFFFFFFF
-        vectors: np.ndarray | None = None
+        values: np.ndarray | None = None
         for number in np.unique(source).tolist():
             chosen = source == number
             part = self._sources[number](row[chosen])
-            if vectors is None:
-                vectors = np.empty((len(digests), part.shape[1]), np.float32)
-            vectors[chosen] = part
-        assert vectors is not None, "no digests"
-        return vectors
+            if values is None:
+                values = np.empty((len(places), part.shape[1]), part.dtype)
+            values[chosen] = part
+        assert values is not None, "no places"
+        return values
+
+    def rows(self, digests: Sequence[str]) -> Shaped[np.ndarray, "P V"]:
+        """The rows of these pictures. Raises KeyError for one that is not stored."""
+        return self.at(self.places(digests))
 
 
 def read_or_remove(path: Path, read: Callable[[Path], T]) -> T | None:
@@ -82,33 +124,71 @@ def read_or_remove(path: Path, read: Callable[[Path], T]) -> T | None:
         return None
 
 
-def write_vectors(path: Path, digests: Sequence[str], vectors: Float32[np.ndarray, "N D"]) -> None:
-    """Writes vectors and the sha256 of their pictures."""
-    rows = pa.FixedSizeListArray.from_arrays(pa.array(vectors.reshape(-1)), vectors.shape[1])
-    with atomic_file(path) as aside:
-        pq.write_table(pa.table({"sha256": digests, "vector": rows}), aside, write_page_checksum=True)
+def _columns(name: str, digests: Sequence[str], values: Shaped[np.ndarray, "N V"]) -> pa.Table:
+    rows = pa.FixedSizeListArray.from_arrays(pa.array(values.reshape(-1)), values.shape[1])
+    return pa.table({"sha256": list(digests), name: rows})
 
 
-def _digests(path: Path, dim: int) -> list[str]:
-    """The digests of a file of vectors. Raises ValueError, OSError or pa.ArrowException if it is damaged."""
-    table = pq.read_table(path, memory_map=False, page_checksum_verification=True)
+def _checked(table: pa.Table, name: str, kind: pa.DataType, width: int) -> list[str]:
+    """The digests of a table. Raises ValueError or pa.ArrowException if it is damaged."""
     table.validate(full=True)
-    expected = pa.schema({"sha256": pa.string(), "vector": pa.list_(pa.float32(), dim)})
+    expected = pa.schema({"sha256": pa.string(), name: pa.list_(kind, width)})
     if not table.schema.equals(expected):
-        raise ValueError(f"it does not contain vectors of {dim} dimensions")
-    vectors = table["vector"].combine_chunks()
-    if table["sha256"].null_count or vectors.null_count or vectors.values.null_count:
+        raise ValueError(f"it does not contain rows of {width} values")
+    values = table[name].combine_chunks()
+    if table["sha256"].null_count or values.null_count or values.values.null_count:
         raise ValueError("it has rows without a value")
     digests: list[str] = table["sha256"].to_pylist()
     return digests
 
 
+def _write_parquet(path: Path, digests: Sequence[str], values: Float32[np.ndarray, "N V"]) -> None:
+    with atomic_file(path) as aside:
+        pq.write_table(_columns("vector", digests, values), aside, write_page_checksum=True)
+
+
+def _parquet_digests(path: Path, width: int) -> list[str]:
+    table = pq.read_table(path, memory_map=False, page_checksum_verification=True)
+    return _checked(table, "vector", pa.float32(), width)
+
+
 @lru_cache(_OPEN)
-def _vectors_of_file(path: Path, written: int) -> Float32[np.ndarray, "N D"]:
+def _parquet_values(path: Path, written: int) -> Float32[np.ndarray, "N V"]:
     table = pq.read_table(path, columns=["vector"], memory_map=False)
-    vectors: np.ndarray = table["vector"].combine_chunks().flatten().to_numpy().reshape(len(table), -1)
-    return vectors
+    values: np.ndarray = table["vector"].combine_chunks().flatten().to_numpy().reshape(len(table), -1)
+    return values
 
 
-def _file_rows(path: Path) -> Rows:
-    return lambda rows: _vectors_of_file(path, path.stat().st_mtime_ns)[rows]
+def _parquet_rows(path: Path) -> Rows:
+    return lambda rows: _parquet_values(path, path.stat().st_mtime_ns)[rows]
+
+
+def _write_arrow(path: Path, digests: Sequence[str], values: Float16[np.ndarray, "N V"]) -> None:
+    table = _columns("values", digests, values)
+    with (
+        atomic_file(path) as aside,
+        pa.OSFile(str(aside), "wb") as file,
+        pa.ipc.new_file(file, table.schema) as writer,
+    ):
+        writer.write_table(table)
+
+
+def _arrow_digests(path: Path, width: int) -> list[str]:
+    with pa.memory_map(str(path)) as file:
+        table = pa.ipc.open_file(file).read_all()
+        if len(table["values"].chunks) != 1:
+            raise ValueError("it does not contain one block of values")
+        return _checked(table, "values", pa.float16(), width)
+
+
+def _arrow_rows(path: Path) -> Rows:
+    """The operating system keeps as much of the file in memory as fits."""
+    (chunk,) = pa.ipc.open_file(pa.memory_map(str(path))).read_all()["values"].chunks
+    width = chunk.type.list_size
+    values: np.ndarray = chunk.flatten().to_numpy(zero_copy_only=True).reshape(-1, width)
+    return lambda rows: values[rows]
+
+
+# Vectors: `sha256` and `vector` in parquet with checksums. Maps: `sha256` and `values`, memory-mapped.
+VECTORS = Format(".parquet", _write_parquet, _parquet_digests, _parquet_rows)
+MAPS = Format(".arrow", _write_arrow, _arrow_digests, _arrow_rows)

@@ -129,7 +129,8 @@ def tail_of(network: Network, directory: Path) -> tuple[Tail, Trunk]:
     identity = [sha256_of(directory / WEIGHTS), network.name, dict(network.arguments), tail.first]
     text = json.dumps([*identity, loaded.input.model_dump(mode="json")], sort_keys=True)
     digest = hashlib.sha256(text.encode()).hexdigest()
-    return tail, Trunk(Front(module, tail), {}, loaded.input, digest)
+    layout = Layout((0,), ((*tail.shape, *(1,) * (3 - len(tail.shape))),), None)
+    return tail, Trunk(Front(module, tail), {}, loaded.input, digest, layout)
 
 
 def inputs(network: Network, photos: Path, pictures: Listed, directory: Path, model: Path) -> AdaptInputs:

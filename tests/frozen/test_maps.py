@@ -51,6 +51,7 @@ def test_computes_each_photo_once_and_continues(
 
     frozen.backbone.forward = counted
     first = maps_of(photos[:5], digests[:5], frozen, tmp_path / "maps", "maps")
+    (tmp_path / "maps" / frozen.digest[:16] / "layout.json").write_text("junk")
     both = maps_of(photos[::-1], digests[::-1], frozen, tmp_path / "maps", "maps")
     assert sum(counts) == len(photos)
     assert torch.equal(both.rows(np.arange(3, 8)), first.rows(np.arange(5)[::-1].copy()))
@@ -74,40 +75,3 @@ def test_refuses_values_that_float16_lacks_and_a_network_without_maps(
         maps_of(photos, [sha256_of(path) for path in photos], frozen, tmp_path / "maps", "maps")
     with pytest.raises(UserError, match="gives no feature maps"):
         trunk(network, tmp_path / "model", (9,))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("name", "content", "computed"),
-    [
-        ("*.arrow", b"ARROW1 junk", 3),
-        ("layout.json", b"[]", 8),
-        ("layout.json", b'{"maps": [[1, 1, 1]], "stages": [-1], "cls_channels": null}', 8),
-    ],
-)
-def test_damaged_maps_are_computed_again(
-    network: Network,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    name: str,
-    content: bytes,
-    computed: int,
-) -> None:
-    monkeypatch.setattr(module, "BLOCK", 3)
-    photos = sorted(save_products(tmp_path / "photos", 4, 2).rglob("*.png"))
-    digests = [sha256_of(path) for path in photos]
-    frozen = trunk(network, tmp_path / "model")
-    whole = maps_of(photos, digests, frozen, tmp_path / "maps", "maps").rows(np.arange(8))
-    path = tmp_path / "maps" / frozen.digest[:16] / name
-    if "*" in name:
-        path = path.with_name(f"{digests[0]}.arrow")
-    path.unlink()  # it is mapped
-    path.write_bytes(content)
-    counts: list[int] = []
-    original = module._computed
-    monkeypatch.setattr(
-        module, "_computed", lambda photos, *rest: counts.append(len(photos)) or original(photos, *rest)
-    )
-    again = maps_of(photos, digests, frozen, tmp_path / "maps", "maps")
-    assert sum(counts) == computed
-    assert torch.equal(again.rows(np.arange(8)), whole)

@@ -1,5 +1,6 @@
 """Training on cached maps equals training of the whole method with a frozen network."""
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ from unseen.data.loader import TrainBatch
 from unseen.frozen.head import head as layers_of_head
 from unseen.frozen.head_training import MapBatch, embedded, on_cached_maps, train
 from unseen.frozen.maps import Maps
+from unseen.frozen.store import MAPS, ArrayStore
 from unseen.frozen.trunk import CachedBackbone, Layout, packed
 from unseen.methods.build import initial_method
 from unseen.methods.settings import Recipe
@@ -88,9 +90,10 @@ def cached_maps(count: int = 24, seed: int = 0) -> tuple[Maps, np.ndarray]:
     centres = random.normal(size=(4, channels, 1))
     values = centres[labels] + random.normal(size=(count, channels, 4))
     block = values.reshape(count, -1).astype(np.float16)
-    return Maps(
-        layout, [block[:10], block[10:]], [(int(i >= 10), i - 10 * (i >= 10)) for i in range(count)]
-    ), labels
+    store, digests = ArrayStore(Path(), layout.width, MAPS), [str(row) for row in range(count)]
+    store.add(digests[:10], lambda rows: block[:10][rows])
+    store.add(digests[10:], lambda rows: block[10:][rows])
+    return Maps(layout, store, digests), labels
 
 
 @pytest.mark.slow

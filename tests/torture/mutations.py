@@ -46,9 +46,8 @@ from unseen.evaluation.vectors import read_vectors
 from unseen.experiments.catalogue import studies
 from unseen.experiments.plan.files import plan
 from unseen.frozen.labels import labels_of
-from unseen.frozen.maps import LAYOUT, _known, _values
 from unseen.frozen.network import load_network, write_network
-from unseen.frozen.store import StoredVectors
+from unseen.frozen.store import MAPS, VECTORS, ArrayStore
 from unseen.methods.artifact import load_method
 from unseen.report.report_data import read_history, read_trials
 from unseen_search.catalog.build import build
@@ -209,14 +208,14 @@ def kinds(folder: Path) -> dict[str, Kind]:
         "published networks": Kind(networks.files, [networks], ("unseen.frozen.network",), networks.mutate),
         "vectors of unfinished builds": Kind(
             seeds.unfinished_vectors(folder),
-            [in_folder("0.parquet", lambda path: StoredVectors().add_files(path, seeds.DIM))],
+            [in_folder("0.parquet", lambda path: ArrayStore(path, seeds.DIM, VECTORS).refresh())],
             ("unseen.frozen.store",),
             damaged,
         ),
         "maps of unfinished builds": Kind(
             seeds.unfinished_maps(folder),
             [in_folder("0.arrow", lambda path: known_maps(path, seeds.DIM))],
-            ("unseen.frozen.maps",),
+            ("unseen.frozen.store",),
             damaged,
         ),
         "tables of the report": Kind(
@@ -276,11 +275,10 @@ def in_folder(name: str, read: Callable[[Path], object]) -> Read:
 
 
 def known_maps(folder: Path, width: int) -> None:
-    layout = {"stages": [-1], "maps": [[width, 1, 1]], "cls_channels": None}
-    (folder / LAYOUT).write_text(json.dumps(layout), encoding="utf-8")
-    known = _known(folder)
-    for path in {path for path, _ in known.values()}:
-        _values(path, width)
+    store = ArrayStore(folder, width, MAPS)
+    store.refresh()
+    if "0" in store:
+        store.rows(["0", "1"])
 
 
 def _open_catalog(folder: Path) -> None:

@@ -26,9 +26,8 @@ from unseen.data.positions import write as write_positions
 from unseen.data.shard_writer import ShardWriter
 from unseen.evaluation.metrics import Rows, per_query
 from unseen.evaluation.tables import neighbour_table, query_table, write_table
-from unseen.frozen.maps import _write
 from unseen.frozen.network import Network
-from unseen.frozen.store import write_vectors
+from unseen.frozen.store import MAPS, VECTORS
 from unseen.networks.published_network import timm
 from unseen.training.checkpoint import Checkpoints
 
@@ -210,13 +209,14 @@ def network(folder: Path) -> Network:
 
 def unfinished_vectors(folder: Path) -> list[bytes]:
     path = folder / "unfinished.parquet"
-    write_vectors(path, [f"{row:064x}" for row in range(4)], np.eye(4, DIM, dtype=np.float32))
+    VECTORS.write(path, [f"{row:064x}" for row in range(4)], np.eye(4, DIM, dtype=np.float32))
     return [path.read_bytes()]
 
 
 def unfinished_maps(folder: Path) -> list[bytes]:
-    _write(folder / "maps", ["0", "1"], np.eye(2, DIM, dtype=np.float16))
-    return [(folder / "maps/0.arrow").read_bytes()]
+    path = folder / "unfinished.arrow"
+    MAPS.write(path, ["0", "1"], np.eye(2, DIM, dtype=np.float16))
+    return [path.read_bytes()]
 
 
 def query_tables(folder: Path) -> list[bytes]:

@@ -10,13 +10,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal, NamedTuple
 
+import numpy as np
+from jaxtyping import Float32
+
 from unseen.data.ingest.sources.folder import SUFFIXES
 from unseen.evaluation.index.kinds import Setting, stores_vectors
 from unseen.frozen.embedder import Embedder, Precision, require_distinct
 from unseen.frozen.labels import FOLDERS, NONE, labels_of
 from unseen.frozen.network import Network, default_network, write_network
 from unseen.frozen.pictures import Stamp, listed
-from unseen.frozen.store import BLOCK, StoredVectors, write_vectors
+from unseen.frozen.store import BLOCK, VECTORS, ArrayStore
 from unseen.frozen.workers import embedding, processes_of
 from unseen.runtime.errors import UserError
 from unseen.runtime.files import restore_directory
@@ -123,26 +126,24 @@ def _build_with(
 
     label_source = _label_source(output, labels)
     label_of = labels_of(label_source, pictures.paths)
-    vectors = StoredVectors()
-    if earlier is not None and _is_of_model(earlier, output, fingerprint, embedder.precision):
-        vectors.add(earlier.sha256, earlier.vectors)
     suffix = "" if embedder.precision == "float32" else f"-{embedder.precision}"
     unfinished = output.parent / f"{output.name}.unfinished" / f"{fingerprint[:16]}{suffix}"
-    vectors.add_files(unfinished, embedder.dim)
-    path_of = dict(zip(pictures.sha256, pictures.paths, strict=True))
-    new = [digest for digest in path_of if digest not in vectors]
+    vectors = ArrayStore(unfinished, embedder.dim, VECTORS)
+    if earlier is not None and _is_of_model(earlier, output, fingerprint, embedder.precision):
+        vectors.add(earlier.sha256, earlier.vectors)
+    vectors.refresh()
+    path_of = {digest: photos / path for digest, path in zip(pictures.sha256, pictures.paths, strict=True)}
+    new = len(vectors.missing(path_of))
     sys.stderr.write(
-        f"catalog: {len(pictures.paths):,} pictures, {len(new):,} of them to be embedded by {model_name}\n"
+        f"catalog: {len(pictures.paths):,} pictures, {new:,} of them to be embedded by {model_name}\n"
     )
-    count = processes_of(len(new), processes.embedding)
-    size = BLOCK * count
+    count = processes_of(new, processes.embedding)
     with embedding(embedder, count) as embed:
-        for start in range(0, len(new), size):
-            block = new[start : start + size]
-            label = f"catalog: embed {start + 1:,} to {start + len(block):,} of {len(new):,}"
-            embedded = embed([photos / path_of[digest] for digest in block], label)
-            write_vectors(unfinished / f"{block[0]}.parquet", block, embedded)
-    vectors.add_files(unfinished, embedder.dim)
+
+        def compute(paths: list[Path], start: int) -> Float32[np.ndarray, "n D"]:
+            return embed(paths, f"catalog: embed {start + 1:,} to {start + len(paths):,} of {new:,}")
+
+        vectors.fill(path_of, BLOCK * count, compute)
 
     setting = index
     if setting is None:

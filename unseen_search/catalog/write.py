@@ -17,7 +17,7 @@ from unseen.evaluation.index.recall import Recall
 from unseen.evaluation.unknown import rivals
 from unseen.frozen.embedder import Precision
 from unseen.frozen.pictures import Listed
-from unseen.frozen.store import StoredVectors
+from unseen.frozen.store import ArrayStore
 from unseen.frozen.training_classes import FILE, write_training_classes
 from unseen.runtime.digest import sha256_of
 from unseen.runtime.files import atomic_directory, write_json
@@ -61,7 +61,7 @@ def default_setting(count: int, dim: int) -> Setting:
     return Hnsw() if dim % codes.code_bytes else codes
 
 
-def write_catalog(output: Path, contents: Contents, vectors: StoredVectors, setting: Setting) -> None:
+def write_catalog(output: Path, contents: Contents, vectors: ArrayStore, setting: Setting) -> None:
     """Writes the catalog and replaces an existing one. It prints the recall of an approximate index.
 
     Raises UserError as `build_mapped` does, and if the disk is full; then nothing has changed.
@@ -123,11 +123,11 @@ def write_catalog(output: Path, contents: Contents, vectors: StoredVectors, sett
         write_json(directory / ABOUT, about)
 
 
-def _gathered(path: Path, digests: list[str], vectors: StoredVectors) -> Float32[np.ndarray, "N D"]:
+def _gathered(path: Path, digests: list[str], vectors: ArrayStore) -> Float32[np.ndarray, "N D"]:
     """Writes the vectors in the order of the pictures into a file, and maps it into memory."""
     with path.open("wb") as file:
         for start in range(0, len(digests), BLOCK):
-            block = vectors.vectors(digests[start : start + BLOCK])
+            block = vectors.rows(digests[start : start + BLOCK])
             file.write(block.data)
     return np.memmap(path, np.float32, "r", shape=(len(digests), block.shape[1]))
 

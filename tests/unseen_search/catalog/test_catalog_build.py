@@ -47,18 +47,18 @@ def test_a_killed_build_resumes_to_the_same_bytes(
 ) -> None:
     monkeypatch.setattr(making, "BLOCK", 4)
     complete = build(photos, tmp_path / "whole", model, processes=1)
-    keep = making.write_vectors
+    vectors = making.VECTORS
 
-    def killed(path: Path, digests: list[str], vectors: np.ndarray) -> None:
-        keep(path, digests, vectors)
+    def killed(path: Path, digests: list[str], values: np.ndarray) -> None:
+        vectors.write(path, digests, values)
         if sum(embedded) == COUNT + 8:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(making, "write_vectors", killed)
+    monkeypatch.setattr(making, "VECTORS", vectors._replace(write=killed))
     with pytest.raises(KeyboardInterrupt):
         build(photos, tmp_path / "broken", model, processes=1)
     assert not (tmp_path / "broken").exists()
-    monkeypatch.setattr(making, "write_vectors", keep)
+    monkeypatch.setattr(making, "VECTORS", vectors)
     resumed = build(photos, tmp_path / "broken", model, processes=1)
     assert embedded == [4, 4, 3, 4, 4, 3]
     assert not (tmp_path / "broken.unfinished").exists()
@@ -71,16 +71,16 @@ def test_a_killed_build_resumes_to_the_same_bytes(
 def test_an_unfinished_build_of_another_model_is_not_continued(
     model: Path, photos: Path, tmp_path: Path, embedded: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    keep = making.write_vectors
+    vectors = making.VECTORS
 
-    def killed(path: Path, digests: list[str], vectors: np.ndarray) -> None:
-        keep(path, digests, vectors)
+    def killed(path: Path, digests: list[str], values: np.ndarray) -> None:
+        vectors.write(path, digests, values)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(making, "write_vectors", killed)
+    monkeypatch.setattr(making, "VECTORS", vectors._replace(write=killed))
     with pytest.raises(KeyboardInterrupt):
         build(photos, tmp_path / "catalog", save_model(tmp_path / "other", 2), processes=1)
-    monkeypatch.setattr(making, "write_vectors", keep)
+    monkeypatch.setattr(making, "VECTORS", vectors)
     build(photos, tmp_path / "catalog", model, processes=1)
     assert embedded == [COUNT, COUNT]
 

@@ -1,4 +1,4 @@
-"""Stored vectors, and catalogs that are written from them and read in parts."""
+"""Stored rows, and catalogs that are written from them and read in parts."""
 
 import os
 from collections.abc import Callable
@@ -13,106 +13,151 @@ from tests.vectors import gaussian, unit
 from unseen.evaluation.index.kinds import Flat, Hnsw, IvfPq, Setting
 from unseen.frozen import store as storing
 from unseen.frozen.pictures import Listed, Stamp
-from unseen.frozen.store import StoredVectors, write_vectors
+from unseen.frozen.store import MAPS, VECTORS, ArrayStore, Format
 from unseen.runtime.errors import UserError
 from unseen_search.catalog import catalog as reading
 from unseen_search.catalog import write as writing
 from unseen_search.catalog.catalog import Catalog
 from unseen_search.catalog.write import FLAT_BELOW, Contents, Model, default_setting, write_catalog
 
-VECTORS = unit(gaussian(600, 16, seed=5)).astype(np.float32)
-DIGESTS = [f"{row:064x}" for row in range(len(VECTORS))]
+ROWS = unit(gaussian(600, 16, seed=5)).astype(np.float32)
+DIGESTS = [f"{row:064x}" for row in range(len(ROWS))]
 
 
 def catalog_of(directory: Path, setting: Setting, labels: list[str | None] | None = None) -> Path:
-    paths = [f"{row:03d}.jpg" for row in range(len(VECTORS))]
-    pictures = Listed(paths, DIGESTS, [Stamp(row, row) for row in range(len(VECTORS))], {})
-    vectors = StoredVectors()
-    vectors.add(DIGESTS, lambda rows: VECTORS[rows])
+    paths = [f"{row:03d}.jpg" for row in range(len(ROWS))]
+    pictures = Listed(paths, DIGESTS, [Stamp(row, row) for row in range(len(ROWS))], {})
+    vectors = ArrayStore(directory, 16, VECTORS)
+    vectors.add(DIGESTS, lambda rows: ROWS[rows])
     contents = Contents(
-        directory, pictures, labels or [None] * len(VECTORS), "none", Model("m", "f", 16, [], "float32")
+        directory, pictures, labels or [None] * len(ROWS), "none", Model("m", "f", 16, [], "float32")
     )
     write_catalog(directory / "catalog", contents, vectors, setting)
     return directory / "catalog"
 
 
-def test_reads_vectors_from_several_sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _values(form: Format) -> np.ndarray:
+    return ROWS if form is VECTORS else ROWS.astype(np.float16)
+
+
+def test_reads_rows_from_several_sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(storing, "_OPEN", 1)
+    store = ArrayStore(tmp_path, 16, VECTORS)
+    store.add(DIGESTS[250:400], lambda rows: ROWS[250:400][rows])
     for start in (0, 100, 200):
-        write_vectors(
-            tmp_path / f"{start}.parquet", DIGESTS[start : start + 100], VECTORS[start : start + 100]
-        )
-    vectors = StoredVectors()
-    vectors.add(DIGESTS[250:400], lambda rows: VECTORS[250:400][rows])
-    vectors.add_files(tmp_path, 16)
-    assert DIGESTS[399] in vectors
-    assert DIGESTS[400] not in vectors
+        VECTORS.write(tmp_path / f"{start}.parquet", DIGESTS[start : start + 100], ROWS[start : start + 100])
+    store.refresh()
+    assert DIGESTS[399] in store
+    assert store.missing([DIGESTS[400], DIGESTS[399], DIGESTS[400]]) == [DIGESTS[400]]
     rows = np.random.default_rng(0).permutation(400)
-    assert np.array_equal(vectors.vectors([DIGESTS[row] for row in rows]), VECTORS[rows])
+    assert np.array_equal(store.rows([DIGESTS[row] for row in rows]), ROWS[rows])
     with pytest.raises(KeyError):
-        vectors.vectors([DIGESTS[400]])
+        store.rows([DIGESTS[400]])
 
 
-def _junk(path: Path) -> None:
+@pytest.mark.parametrize("form", [VECTORS, MAPS])
+def test_computes_each_picture_once_in_blocks_and_continues_after_a_killed_run(
+    tmp_path: Path, form: Format
+) -> None:
+    values = _values(form)
+    computed: list[tuple[int, ...]] = []
+
+    def compute(paths: list[Path], start: int) -> np.ndarray:
+        if len(computed) == 2:
+            raise KeyboardInterrupt
+        computed.append((start, *(int(path.name) for path in paths)))
+        return values[[int(path.name) for path in paths]]
+
+    path_of = {DIGESTS[row]: Path(str(row)) for row in range(8)}
+    with pytest.raises(KeyboardInterrupt):
+        ArrayStore(tmp_path, 16, form).fill(path_of, 3, compute)
+    assert computed == [(0, 0, 1, 2), (3, 3, 4, 5)]
+    computed.clear()
+    store = ArrayStore(tmp_path, 16, form)
+    store.refresh()
+    store.fill(path_of, 3, compute)
+    assert computed == [(0, 6, 7)]
+    assert sorted(path.stem for path in tmp_path.iterdir()) == [DIGESTS[row] for row in (0, 3, 6)]
+    stored = store.rows(DIGESTS[7::-1])
+    assert stored.dtype == values.dtype
+    assert np.array_equal(stored, values[7::-1])
+
+
+def _junk(path: Path, form: Format) -> None:
     path.write_bytes(b"junk")
 
 
-def _other_table(path: Path) -> None:
+def _other_table(path: Path, form: Format) -> None:
     pq.write_table(pa.table({"x": [1]}), path)
 
 
-def _other_dim(path: Path) -> None:
-    write_vectors(path, DIGESTS[:2], VECTORS[:2, :8])
+def _other_width(path: Path, form: Format) -> None:
+    form.write(path, DIGESTS[:2], _values(form)[:2, :8])
 
 
-def _no_digest(path: Path) -> None:
-    write_vectors(path, DIGESTS[:2], VECTORS[:2])
-    table = pq.read_table(path)
-    pq.write_table(table.set_column(0, table.schema.field(0), pa.array([DIGESTS[0], None])), path)
+def _other_form(path: Path, form: Format) -> None:
+    other = MAPS if form is VECTORS else VECTORS
+    other.write(path, DIGESTS[:2], _values(other)[:2])
 
 
-def _flipped_bit(path: Path) -> None:
-    content = bytearray(path.read_bytes())
-    content[content.index(VECTORS[0].tobytes()) + 5] ^= 1
-    path.write_bytes(content)
-
-
-def _directory(path: Path) -> None:
+def _directory(path: Path, form: Format) -> None:
     path.unlink()
     path.mkdir()
 
 
-def _pipe(path: Path) -> None:
+def _pipe(path: Path, form: Format) -> None:
     path.unlink()
     os.mkfifo(path)
 
 
+def _no_digest(path: Path, form: Format) -> None:
+    VECTORS.write(path, DIGESTS[:2], ROWS[:2])
+    table = pq.read_table(path)
+    pq.write_table(table.set_column(0, table.schema.field(0), pa.array([DIGESTS[0], None])), path)
+
+
+def _flipped_bit(path: Path, form: Format) -> None:
+    content = bytearray(path.read_bytes())
+    content[content.index(ROWS[0].tobytes()) + 5] ^= 1
+    path.write_bytes(content)
+
+
+DAMAGES = [_junk, _other_table, _other_width, _other_form, _directory, _pipe]
+
+
 @pytest.mark.parametrize(
-    "damage", [_junk, _other_table, _other_dim, _no_digest, _flipped_bit, _directory, _pipe]
+    ("form", "damage"),
+    [
+        *((form, damage) for form in (VECTORS, MAPS) for damage in DAMAGES),
+        (VECTORS, _no_digest),
+        (VECTORS, _flipped_bit),
+    ],
 )
-def test_a_damaged_file_of_vectors_is_removed(
-    tmp_path: Path, damage: Callable[[Path], None], capsys: pytest.CaptureFixture[str]
+def test_a_damaged_file_is_removed(
+    tmp_path: Path, form: Format, damage: Callable[[Path, Format], None], capsys: pytest.CaptureFixture[str]
 ) -> None:
+    values = _values(form)
+    broken = tmp_path / f"0{form.suffix}"
     for start in (0, 100):
-        write_vectors(
-            tmp_path / f"{start}.parquet", DIGESTS[start : start + 100], VECTORS[start : start + 100]
+        form.write(
+            tmp_path / f"{start}{form.suffix}", DIGESTS[start : start + 100], values[start : start + 100]
         )
-    damage(tmp_path / "0.parquet")
-    vectors = StoredVectors()
-    vectors.add_files(tmp_path, 16)
-    assert [digest in vectors for digest in (DIGESTS[0], DIGESTS[100])] == [False, True]
-    assert [path.name for path in tmp_path.iterdir()] == ["100.parquet"]
-    assert f"{tmp_path / '0.parquet'} is damaged and computed again: " in capsys.readouterr().err
-    write_vectors(tmp_path / "0.parquet", DIGESTS[:100], VECTORS[:100])
-    vectors.add_files(tmp_path, 16)
-    assert np.array_equal(vectors.vectors(DIGESTS[:200]), VECTORS[:200])
+    damage(broken, form)
+    store = ArrayStore(tmp_path, 16, form)
+    store.refresh()
+    assert [digest in store for digest in (DIGESTS[0], DIGESTS[100])] == [False, True]
+    assert [path.name for path in tmp_path.iterdir()] == [f"100{form.suffix}"]
+    assert f"{broken} is damaged and computed again: " in capsys.readouterr().err
+    form.write(broken, DIGESTS[:100], values[:100])
+    store.refresh()
+    assert np.array_equal(store.rows(DIGESTS[:200]), values[:200])
 
 
-def test_a_later_source_replaces_an_earlier_one() -> None:
-    vectors = StoredVectors()
-    vectors.add(DIGESTS[:2], lambda rows: VECTORS[rows])
-    vectors.add(DIGESTS[1:2], lambda rows: VECTORS[[7]][rows])
-    assert np.array_equal(vectors.vectors(DIGESTS[:2]), VECTORS[[0, 7]])
+def test_a_later_source_replaces_an_earlier_one(tmp_path: Path) -> None:
+    store = ArrayStore(tmp_path, 16, VECTORS)
+    store.add(DIGESTS[:2], lambda rows: ROWS[rows])
+    store.add(DIGESTS[1:2], lambda rows: ROWS[[7]][rows])
+    assert np.array_equal(store.rows(DIGESTS[:2]), ROWS[[0, 7]])
 
 
 @pytest.mark.parametrize(
@@ -139,7 +184,7 @@ def test_the_catalog_contains_the_stored_vectors_in_their_order(
 ) -> None:
     monkeypatch.setattr(writing, "BLOCK", 70)
     catalog = Catalog(catalog_of(tmp_path, setting))
-    assert np.array_equal(catalog.vectors(), VECTORS)
+    assert np.array_equal(catalog.vectors(), ROWS)
     assert sorted(path.name for path in catalog.directory.iterdir()) == [
         *("catalog.json", "index.faiss", "model", "pictures.parquet", "rivals.parquet")
     ]
@@ -149,10 +194,10 @@ def test_a_search_reads_the_row_groups_of_its_matches(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(writing, "ROWS", 100)
-    labels: list[str | None] = [f"product {row // 2}" for row in range(len(VECTORS))]
+    labels: list[str | None] = [f"product {row // 2}" for row in range(len(ROWS))]
     catalog = Catalog(catalog_of(tmp_path, Flat(), labels))
     monkeypatch.setattr(
-        Catalog, "embedder", property(lambda _: lambda rows: VECTORS[[int(row) for row in rows]])
+        Catalog, "embedder", property(lambda _: lambda rows: ROWS[[int(row) for row in rows]])
     )
     groups: list[int] = []
     read = Catalog._group
