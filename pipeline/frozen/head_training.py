@@ -142,7 +142,6 @@ def embedded(method: Method, maps: Maps, photos: Int64[np.ndarray, "N"]) -> Floa
     """Unit vectors of the cached maps of photos by a method in eval mode."""
     loader, cpu = MapLoader(maps, photos), torch.device("cpu")
     (vectors,) = embed_rows(lambda rows: (method.embed(rows),), loader, cpu)
-    assert vectors is not None
     return vectors
 
 

@@ -128,7 +128,6 @@ def _computed(photos: Sequence[Path], network: Trunk, progress: Progress) -> Flo
         return (packed(backbone(normalize(images, mean, std))).to(torch.float16),)
 
     (values,) = embed_rows(forward, loader, place, progress)
-    assert values is not None
     if len(wrong := np.flatnonzero(~np.isfinite(values).all(axis=1))):
         raise UserError(
             f"The maps of {photos[wrong[0]]} have values outside the range of float16.",

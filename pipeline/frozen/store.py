@@ -7,7 +7,7 @@ are read in blocks.
 import shutil
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import lru_cache, partial
+from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
@@ -62,7 +62,7 @@ class ArrayStore:
         """Adds the new files of the directory; none without one. A damaged file is removed, as
         `read_or_remove` does."""
         for path in sorted(set(self.directory.glob(f"*{self._format.suffix}")) - self._files):
-            digests = read_or_remove(path, partial(self._format.digests, width=self.width))
+            digests = read_or_remove(path, lambda path: self._format.digests(path, self.width))
             if digests is not None:
                 self.add(digests, self._format.rows(path))
                 self._files.add(path)

@@ -129,7 +129,8 @@ def tail_of(network: Network, directory: Path) -> tuple[Tail, Trunk]:
     identity = [sha256_of(directory / WEIGHTS), network.name, dict(network.arguments), tail.first]
     text = json.dumps([*identity, loaded.input.model_dump(mode="json")], sort_keys=True)
     digest = hashlib.sha256(text.encode()).hexdigest()
-    layout = Layout((0,), ((*tail.shape, *(1,) * (3 - len(tail.shape))),), None)
+    channels, height, width = (*tail.shape, 1, 1)[:3]
+    layout = Layout((0,), ((channels, height, width),), None)
     return tail, Trunk(Front(module, tail), {}, loaded.input, digest, layout)
 
 
@@ -213,7 +214,6 @@ def embedded(tail: Tail, inputs: Maps, photos: Int64[np.ndarray, "n"]) -> Float3
     """The unit vectors of photos by the tail."""
     loader = MapLoader(inputs, photos)
     (vectors,) = embed_rows(lambda rows: (unit(tail(shaped(tail, rows))),), loader, device())
-    assert vectors is not None
     return vectors
 
 

@@ -15,14 +15,15 @@ from torch import Tensor
 from unseen.runtime.device.transfer import DeviceToHost, HostToDevice, one_late
 from unseen.runtime.progress import Progress
 
-Forward = Callable[[Tensor], tuple[Tensor | None, ...]]  # images on the device -> outputs, one row per image
+Forward = Callable[[Tensor], tuple[Tensor, ...]]  # images on the device -> outputs, one row per image
 
 
 @runtime_checkable
 class Loader(Protocol):
     """Images in batches, in the order of `rows`, each batch with its rows."""
 
-    rows: Int[np.ndarray, "N"]
+    @property
+    def rows(self) -> Int[np.ndarray, "N"]: ...
 
     def __iter__(self) -> Iterator[tuple[Tensor, Int64[Tensor, "b"]]]: ...
 
@@ -41,29 +42,22 @@ def on_device(loader: Loader, device: torch.device) -> Iterator[tuple[Tensor, In
 @torch.inference_mode()
 def embed_rows(
     forward: Forward, loader: Loader, device: torch.device, progress: Progress | None = None
-) -> tuple[np.ndarray | None, ...]:
-    """The outputs of `forward` for all rows of the loader, in their order; empty without rows.
+) -> tuple[np.ndarray, ...]:
+    """The outputs of `forward` for all rows of the loader, in their order; an empty tuple without rows."""
 
-    An output is None if it is None for the batches.
-    """
-
-    def submitted() -> Iterator[tuple[DeviceToHost | None, ...]]:
+    def submitted() -> Iterator[tuple[DeviceToHost, ...]]:
         for images, _ in on_device(loader, device):
-            yield tuple(None if each is None else DeviceToHost(each) for each in forward(images))
+            yield tuple(map(DeviceToHost, forward(images)))
 
-    arrays: tuple[np.ndarray | None, ...] = ()
+    arrays: tuple[np.ndarray, ...] = ()
     done = 0
     for outputs in one_late(submitted()):
-        parts = [None if each is None else each.wait().numpy() for each in outputs]
+        parts = [output.wait().numpy() for output in outputs]
         if not arrays:
-            arrays = tuple(
-                None if part is None else np.empty((len(loader.rows), *part.shape[1:]), part.dtype)
-                for part in parts
-            )
-        count = next(len(part) for part in parts if part is not None)
+            arrays = tuple(np.empty((len(loader.rows), *part.shape[1:]), part.dtype) for part in parts)
+        count = len(parts[0])
         for array, part in zip(arrays, parts, strict=True):
-            if array is not None:
-                array[done : done + count] = part
+            array[done : done + count] = part
         done += count
         if progress is not None:
             progress.advance(count)

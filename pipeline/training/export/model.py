@@ -150,18 +150,18 @@ def embed_images(
     method = method.to(device).eval()
     statistics = method.statistics(loader.input)
 
-    def forward(images: Tensor) -> tuple[Tensor, Tensor | None]:
+    def forward(images: Tensor) -> tuple[Tensor, ...]:
         outputs = describe(method, normalize(images, *statistics), scales)
-        return outputs.embedding.float(), None if outputs.attributes is None else outputs.attributes.float()
+        values = (outputs.embedding, outputs.attributes)
+        return tuple(each.float() for each in values if each is not None)
 
     with (
         Progress(label, len(loader.rows), "images") if label else contextlib.nullcontext() as progress,
         _full_precision(),
     ):
         outputs = embed_rows(forward, loader, device, progress)
-    embedding, attributes = outputs or (np.empty((0, method.dim), np.float32), None)
-    assert embedding is not None
-    return Embedded(embedding, attributes)
+    embedding, *attributes = outputs or (np.empty((0, method.dim), np.float32),)
+    return Embedded(embedding, attributes[0] if attributes else None)
 
 
 @contextlib.contextmanager
