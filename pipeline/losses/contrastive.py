@@ -13,8 +13,8 @@ from typing import Any
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
+from unseen.losses.blocked import Blocked, block_size
 from unseen.losses.pairs import PairLoss, Pairs, relatives_of
 from unseen.runtime.device.host import reads_wait
 
@@ -36,7 +36,7 @@ class Contrastive(PairLoss):
         return _Blocked.apply(pairs.anchors, pairs.second, pairs, self.margin)
 
 
-class _Blocked(torch.autograd.Function):
+class _Blocked(Blocked):
     """Value and gradient in one pass over blocks of references.
 
     The weight dloss/ds of a pair is -1, 0 or 1.
@@ -49,8 +49,7 @@ class _Blocked(torch.autograd.Function):
         reference_gradient = torch.zeros_like(references) if to_references else None
         total = anchors.new_zeros(())
         batch, size = len(anchors), len(references)
-        on_cpu = anchors.device.type == "cpu"
-        step = max(1, (_CPU_ELEMENTS if on_cpu else _GPU_ELEMENTS) // max(batch, 1))
+        step = block_size(anchors, batch, _CPU_ELEMENTS, _GPU_ELEMENTS)
         relatives, bounds = relatives_of(pairs, step)
         buffer = anchors.new_empty(batch * min(step, size))
         for block, start in enumerate(range(0, size, step)):
@@ -78,11 +77,6 @@ class _Blocked(torch.autograd.Function):
         saved = (anchor_gradient, reference_gradient)
         ctx.save_for_backward(*(None if gradient is None else gradient.div_(batch) for gradient in saved))
         return total / max(batch, 1)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        return *(None if saved is None else saved * gradient for saved in ctx.saved_tensors), None, None
 
 
 def _positives(

@@ -17,8 +17,8 @@ from typing import Any
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
+from unseen.losses.blocked import Blocked, block_size
 from unseen.losses.distances import euclidean, pull, squares
 from unseen.losses.pairs import PairLoss, Pairs, relatives_of
 from unseen.runtime.device.host import reads_wait
@@ -45,7 +45,7 @@ class EuclideanContrastive(PairLoss):
         return _Blocked.apply(pairs.anchors, references, pairs, self.positive_margin, self.negative_margin)
 
 
-class _Blocked(torch.autograd.Function):
+class _Blocked(Blocked):
     """Value and gradient in one pass over blocks of references.
 
     The number of terms of a side is known after the last block, so each side has its own sums.
@@ -62,10 +62,8 @@ class _Blocked(torch.autograd.Function):
     ) -> Tensor:
         needed = ctx.needs_input_grad[:2]
         positives, negatives = _Side(pairs, needed), _Side(pairs, needed)
-        ctx.times = 2 if pairs.references is pairs.anchors else 1
         size = len(references)
-        elements = _CPU_ELEMENTS if anchors.device.type == "cpu" else _GPU_ELEMENTS
-        step = max(1, elements // max(len(anchors), 1))
+        step = block_size(anchors, len(anchors), _CPU_ELEMENTS, _GPU_ELEMENTS)
         relatives, bounds = relatives_of(pairs, step)
         reference_squares = squares(references)
         for block, start in enumerate(range(0, size, step)):
@@ -82,20 +80,15 @@ class _Blocked(torch.autograd.Function):
                 terms = values.sub_(positive_margin).clamp_(min=0).mul_(same)
                 positives.add(terms, inverse.index_select(1, members - start), members)
             negatives.add(distance.neg_().add_(negative_margin).clamp_(min=0), inverse.neg_(), columns)
+        times = 2 if pairs.references is pairs.anchors else 1
         gradients = zip(positives.mean_gradients(), negatives.mean_gradients(), strict=True)
         ctx.save_for_backward(
             *(
-                None if positive is None or negative is None else positive.add_(negative)
+                None if positive is None or negative is None else positive.add_(negative).mul_(times)
                 for positive, negative in gradients
             )
         )
         return positives.mean() + negatives.mean()
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        factor = ctx.times * gradient
-        return *(None if saved is None else saved * factor for saved in ctx.saved_tensors), None, None, None
 
 
 class _Side:

@@ -18,8 +18,8 @@ from typing import Any
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
+from unseen.losses.blocked import Blocked, block_size
 from unseen.losses.log_one_plus_sum import log_one_plus_sum
 from unseen.losses.pairs import PairLoss, Pairs
 
@@ -45,7 +45,7 @@ class MultiSimilarity(PairLoss):
         return _Blocked.apply(pairs.anchors, pairs.second, pairs, self)
 
 
-class _Blocked(torch.autograd.Function):
+class _Blocked(Blocked):
     """Value and gradient in one pass over blocks of anchors: the sums of a row give its weights dloss/ds."""
 
     @staticmethod
@@ -55,8 +55,7 @@ class _Blocked(torch.autograd.Function):
         reference_gradient = torch.zeros_like(references) if to_references else None
         total = anchors.new_zeros(())
         batch, size = len(anchors), len(references)
-        elements = _CPU_ELEMENTS if anchors.device.type == "cpu" else _GPU_ELEMENTS
-        step = max(_ROWS, elements // max(size, 1))
+        step = max(_ROWS, block_size(anchors, size, _CPU_ELEMENTS, _GPU_ELEMENTS))
         for start in range(0, batch if size else 0, step):
             rows = slice(start, start + step)
             value, weights = _rows(pairs, rows, loss, with_weights=to_anchors or to_references)
@@ -69,11 +68,6 @@ class _Blocked(torch.autograd.Function):
                     reference_gradient.addmm_(weights.T, anchors[rows])
         ctx.save_for_backward(anchor_gradient, reference_gradient)
         return total / max(batch, 1)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        return *(None if saved is None else saved * gradient for saved in ctx.saved_tensors), None, None
 
 
 def _rows(

@@ -16,8 +16,8 @@ from typing import Any
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 
+from unseen.losses.blocked import Blocked, block_size
 from unseen.runtime.device.host import reads_wait
 from unseen.runtime.device.precision import full_precision, without_autocast
 
@@ -47,7 +47,7 @@ class ProxyAnchor(nn.Module):
             return _Blocked.apply(anchors, self.proxies.to(anchors.dtype), labels, self.alpha, self.margin)
 
 
-class _Blocked(torch.autograd.Function):
+class _Blocked(Blocked):
     """Value and gradient in one pass over blocks of proxies.
 
     The sum of a proxy over the batch gives its weights dloss/ds.
@@ -62,8 +62,7 @@ class _Blocked(torch.autograd.Function):
         inverse = torch.linalg.vector_norm(proxies, dim=1, keepdim=True).square_().add_(_EPSILON).rsqrt_()
         embedding_gradient = torch.zeros_like(embeddings) if to_embeddings else None
         proxy_gradient = torch.empty_like(proxies) if to_proxies else None
-        elements = _CPU_ELEMENTS if embeddings.device.type == "cpu" else _GPU_ELEMENTS
-        step = max(1, elements // max(batch, 1))
+        step = block_size(embeddings, batch, _CPU_ELEMENTS, _GPU_ELEMENTS)
         names, order = labels.sort()
         # The host does not wait for the samples of a block: each block has all samples, and excludes others.
         everywhere = step < classes and reads_wait(names)
@@ -112,11 +111,6 @@ class _Blocked(torch.autograd.Function):
                 gradient.addcmul_(unit, along, value=-1).mul_(inverse[rows])
         ctx.save_for_backward(embedding_gradient, proxy_gradient)
         return value
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        return *(None if saved is None else saved * gradient for saved in ctx.saved_tensors), None, None, None
 
 
 def _safe(alpha: float, margin: float) -> bool:

@@ -13,8 +13,8 @@ from typing import Any
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 
+from unseen.losses.blocked import Blocked, block_size
 from unseen.runtime.device.precision import full_precision, without_autocast
 
 _EPSILON = 1e-12  # least length of a proxy
@@ -46,7 +46,7 @@ class ProxySoftmax(nn.Module):
             return _Blocked.apply(samples, self.proxies.to(samples.dtype), labels, self.scale)
 
 
-class _Blocked(torch.autograd.Function):
+class _Blocked(Blocked):
     """Value and gradient in one pass over blocks of samples.
 
     The sum over the proxies gives the probabilities of a sample.
@@ -62,8 +62,7 @@ class _Blocked(torch.autograd.Function):
         safe = abs(factor) <= _SAFE
         embedding_gradient = torch.empty_like(embeddings) if to_embeddings else None
         proxy_gradient = torch.zeros_like(proxies) if to_proxies else None
-        elements = _CPU_ELEMENTS if embeddings.device.type == "cpu" else _GPU_ELEMENTS
-        step = max(1, elements // max(classes, 1))
+        step = block_size(embeddings, classes, _CPU_ELEMENTS, _GPU_ELEMENTS)
         buffer = embeddings.new_empty(min(step, batch) * classes)
         total = embeddings.new_zeros(())
         for start in range(0, batch, step):
@@ -92,8 +91,3 @@ class _Blocked(torch.autograd.Function):
             proxy_gradient.addcmul_(unit, along, value=-1).mul_(inverse)
         ctx.save_for_backward(embedding_gradient, proxy_gradient)
         return total * (_LOG_2 / batch)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        return *(None if saved is None else saved * gradient for saved in ctx.saved_tensors), None, None

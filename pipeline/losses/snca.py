@@ -18,9 +18,9 @@ from typing import Any
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
+from unseen.losses.blocked import Blocked, block_size
 from unseen.losses.pairs import Pairs, relatives_of
 from unseen.runtime.device.host import reads_wait
 from unseen.runtime.device.precision import full_precision, without_autocast
@@ -83,7 +83,7 @@ class Snca(nn.Module):
         self.labels[samples] = labels.to(self.labels.dtype)
 
 
-class _Blocked(torch.autograd.Function):
+class _Blocked(Blocked):
     """Value and gradient in one pass over blocks of the memory.
 
     dloss/dz is the difference of two means of memory vectors, weighted by softmax.
@@ -95,8 +95,7 @@ class _Blocked(torch.autograd.Function):
         factor = 1 / (temperature * _LOG_2)  # powers of two, because torch's exp is slow for tiny results
         queries = anchors * factor
         of_all, of_class = _Softmax(anchors), _Softmax(anchors)
-        elements = _CPU_ELEMENTS if anchors.device.type == "cpu" else _GPU_ELEMENTS
-        step = max(1, elements // max(batch, 1))
+        step = block_size(anchors, batch, _CPU_ELEMENTS, _GPU_ELEMENTS)
         relatives, bounds = relatives_of(pairs, step)
         exclude_selves = _selves_by_mask(samples) if reads_wait(samples) else _selves(samples, size, step)
         empty = torch.where(pairs.reference_labels < 0, -torch.inf, 0.0).to(anchors.dtype)
@@ -116,12 +115,6 @@ class _Blocked(torch.autograd.Function):
         ctx.save_for_backward(gradient.div_(temperature * max(batch, 1)))
         losses = torch.where(has_positive, of_all.log2() - of_class.log2(), 0)
         return losses.sum() * (_LOG_2 / max(batch, 1))
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        (saved,) = ctx.saved_tensors
-        return saved * gradient, None, None, None
 
 
 def _selves(samples: Tensor, size: int, step: int) -> Callable[[Tensor, int], None]:

@@ -21,8 +21,8 @@ from typing import Any
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
+from unseen.losses.blocked import Blocked, block_size
 from unseen.losses.distances import euclidean, pull, squares
 from unseen.losses.pairs import PairLoss, Pairs
 from unseen.runtime.device.host import reads_wait
@@ -48,7 +48,7 @@ class Triplet(PairLoss):
         return _Blocked.apply(pairs.anchors, pairs.second, pairs, self.margin, self.mining == "semihard")
 
 
-class _Blocked(torch.autograd.Function):
+class _Blocked(Blocked):
     """Value and gradient in one pass over blocks of anchors, divided by the number of triplets at the end."""
 
     @staticmethod
@@ -61,8 +61,7 @@ class _Blocked(torch.autograd.Function):
         total = anchors.new_zeros((), dtype=torch.float64)
         count = torch.zeros_like(total)
         reference_squares = squares(references)
-        elements = _CPU_ELEMENTS if anchors.device.type == "cpu" else _GPU_ELEMENTS
-        step = max(_ROWS, elements // max(len(references), 1))
+        step = max(_ROWS, block_size(anchors, len(references), _CPU_ELEMENTS, _GPU_ELEMENTS))
         for start in range(0, len(anchors), step):
             rows = slice(start, start + step)
             distance, inverse = euclidean(anchors[rows], references, reference_squares)
@@ -81,11 +80,6 @@ class _Blocked(torch.autograd.Function):
             *(None if gradient is None else gradient.div_(divisor) for gradient in gradients)
         )
         return (total / count).to(anchors.dtype)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        return *(None if saved is None else saved * gradient for saved in ctx.saved_tensors), None, None, None
 
 
 def _triplets(
