@@ -31,6 +31,7 @@ class MarginSoftmax(nn.Module, ABC):
     positive or a margin outside of [0, limit).
     """
 
+    inputs = "proxies"
     limit: float
 
     def __init__(self, classes: int, dim: int, scale: float, margin: float) -> None:

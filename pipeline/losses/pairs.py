@@ -37,6 +37,8 @@ class PairLoss(nn.Module, ABC):
     A subclass defines the cost of the pairs.
     """
 
+    inputs = "pairs"
+
     def forward(
         self,
         embeddings: Float[Tensor, "B D"],

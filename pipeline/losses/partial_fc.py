@@ -26,6 +26,8 @@ class PartialFc(nn.Module):
     `MarginSoftmax` does.
     """
 
+    inputs = "proxies"
+
     def __init__(
         self,
         classes: int,

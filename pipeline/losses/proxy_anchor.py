@@ -31,6 +31,8 @@ _SAFE = 60.0  # largest exponent whose power of two fits float32, also summed ov
 class ProxyAnchor(nn.Module):
     """The loss and its proxies. alpha: scale. margin: delta, a cosine. Labels are 0 to classes - 1."""
 
+    inputs = "proxies"
+
     def __init__(self, classes: int, dim: int, alpha: float, margin: float) -> None:
         super().__init__()
         self.alpha, self.margin = alpha, margin

@@ -31,6 +31,8 @@ class ProxySoftmax(nn.Module):
     scale: inverse temperature of the cosines.
     """
 
+    inputs = "proxies"
+
     def __init__(self, classes: int, dim: int, scale: float) -> None:
         super().__init__()
         self.scale = scale

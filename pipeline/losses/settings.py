@@ -2,6 +2,7 @@
 constants.
 
 `module` is the class of a loss; the other fields are its arguments, by name (pipeline/methods/modules.py).
+`inputs` is also an attribute of the class.
 The first paragraph of a docstring is the description in docs/library.md. docs/extending.md adds a loss.
 """
 
@@ -11,8 +12,32 @@ from pydantic import Field
 
 from unseen.runtime.settings import Count, NonNegative, Positive, Share, Strict
 
+Inputs = Literal["pairs", "proxies", "samples", "tuples"]
 
-class MultiSimilarityLoss(Strict):
+
+class LossSettings(Strict):
+    """What a recipe asks of its loss.
+
+    inputs: what an image is compared with: images of the batch or of a memory, vectors of the classes, a
+    memory of all training images, or the images of its tuple.
+    """
+
+    inputs: ClassVar[Inputs] = "pairs"
+    of_batch: ClassVar[frozenset[str]] = frozenset()  # fields that state the batch, not arguments
+
+    @property
+    def term(self) -> str:
+        """The name of the value among the terms of an objective."""
+        name: str = self.name  # type: ignore[attr-defined]
+        return name
+
+    @property
+    def parts(self) -> tuple[tuple["LossSettings", float], ...]:
+        """The losses whose weighted sum this is."""
+        return ((self, 1.0),)
+
+
+class MultiSimilarityLoss(LossSettings):
     """Soft maxima of the similarities on both sides of a threshold; mined pairs (Wang et al. 2019)."""
 
     module: ClassVar[str] = "unseen.losses.multi_similarity:MultiSimilarity"
@@ -23,7 +48,7 @@ class MultiSimilarityLoss(Strict):
     mining_margin: NonNegative | None = 0.1  # epsilon; None: no mining
 
 
-class ContrastiveLoss(Strict):
+class ContrastiveLoss(LossSettings):
     """Cosines: sum of 1 - s over positives plus sum of [s - margin]_+ over negatives (XBM; IRT eq. 1)."""
 
     module: ClassVar[str] = "unseen.losses.contrastive:Contrastive"
@@ -31,7 +56,7 @@ class ContrastiveLoss(Strict):
     margin: Annotated[float, Field(ge=-1, lt=1)] = 0.5
 
 
-class EuclideanContrastiveLoss(Strict):
+class EuclideanContrastiveLoss(LossSettings):
     """Distances with two margins, each side averaged over its non-zero terms (C2 of MLRC and GSP)."""
 
     module: ClassVar[str] = "unseen.losses.euclidean_contrastive:EuclideanContrastive"
@@ -40,7 +65,7 @@ class EuclideanContrastiveLoss(Strict):
     negative_margin: Positive = 0.5  # GSP code
 
 
-class TripletLoss(Strict):
+class TripletLoss(LossSettings):
     """[d_ap - d_an + margin]_+ averaged over its non-zero terms (Schroff et al. 2015; GSP code)."""
 
     module: ClassVar[str] = "unseen.losses.triplet:Triplet"
@@ -49,55 +74,61 @@ class TripletLoss(Strict):
     mining: Literal["all", "semihard"] = "all"
 
 
-class ProxyAnchorLoss(Strict):
+class ProxyAnchorLoss(LossSettings):
     """Each class is a proxy, each proxy an anchor (Kim et al. 2020)."""
 
     module: ClassVar[str] = "unseen.losses.proxy_anchor:ProxyAnchor"
+    inputs: ClassVar[Inputs] = "proxies"
     name: Literal["proxy_anchor"] = "proxy_anchor"
     alpha: Positive = 32.0
     margin: NonNegative = 0.1  # delta
 
 
-class ProxyNcaLoss(Strict):
+class ProxyNcaLoss(LossSettings):
     """ProxyNCA++: softmax over scale * cosine, the positive proxy included (Teh et al. 2020)."""
 
     module: ClassVar[str] = "unseen.losses.proxy_nca:ProxyNca"
+    inputs: ClassVar[Inputs] = "proxies"
     name: Literal["proxy_nca"] = "proxy_nca"
     scale: Positive = 18.0  # squared distance of vectors of length 3; GSP code: 1 / 0.11
     # of the proxies; GSP code: he_normal
     initialization: Literal["normal_over_8", "he_normal"] = "normal_over_8"
 
 
-class NormalizedSoftmaxLoss(Strict):
+class NormalizedSoftmaxLoss(LossSettings):
     """Cross entropy of cosine / temperature to unit class weights (Zhai and Wu 2018)."""
 
     module: ClassVar[str] = "unseen.losses.normalized_softmax:NormalizedSoftmax"
+    inputs: ClassVar[Inputs] = "proxies"
     name: Literal["normalized_softmax"] = "normalized_softmax"
     temperature: Positive = 0.05
 
 
-class CosFaceLoss(Strict):
+class CosFaceLoss(LossSettings):
     """Softmax of cosines to proxies, the target cosine less a margin (Wang et al. 2018)."""
 
     module: ClassVar[str] = "unseen.losses.margin_softmax:CosFace"
+    inputs: ClassVar[Inputs] = "proxies"
     name: Literal["cosface"] = "cosface"
     scale: Positive = 64.0  # section 4.1
     margin: Annotated[float, Field(ge=0, lt=2)] = 0.35  # section 4.1
 
 
-class ArcFaceLoss(Strict):
+class ArcFaceLoss(LossSettings):
     """Softmax of cosines to proxies, the target angle plus a margin (Deng et al. 2019)."""
 
     module: ClassVar[str] = "unseen.losses.margin_softmax:ArcFace"
+    inputs: ClassVar[Inputs] = "proxies"
     name: Literal["arcface"] = "arcface"
     scale: Positive = 64.0  # section 3.1
     margin: Annotated[float, Field(ge=0, lt=3.14)] = 0.5  # radians, section 3.1
 
 
-class PartialFcLoss(Strict):
+class PartialFcLoss(LossSettings):
     """CosFace or ArcFace over the proxies of the batch and a random share of the others (An et al. 2022)."""
 
     module: ClassVar[str] = "unseen.losses.partial_fc:PartialFc"
+    inputs: ClassVar[Inputs] = "proxies"
     name: Literal["partial_fc"] = "partial_fc"
     function: Literal["cosface", "arcface"] = "cosface"
     scale: Positive = 64.0  # released code
@@ -105,19 +136,22 @@ class PartialFcLoss(Strict):
     share: Annotated[float, Field(gt=0, le=1)] = 0.1  # r, section 4
 
 
-class SncaLoss(Strict):
+class SncaLoss(LossSettings):
     """Scalable NCA: softmax over a memory of all training images (Wu et al. 2018)."""
 
     module: ClassVar[str] = "unseen.losses.snca:Snca"
+    inputs: ClassVar[Inputs] = "samples"
     name: Literal["snca"] = "snca"
     temperature: Positive = 0.05
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.5  # of the memory's entries
 
 
-class TupleContrastiveLoss(Strict):
+class TupleContrastiveLoss(LossSettings):
     """Squared distance to the positive, squared hinge on mined negatives (Radenovic et al. 2018)."""
 
     module: ClassVar[str] = "unseen.losses.tuple_contrastive:TupleContrastive"
+    inputs: ClassVar[Inputs] = "tuples"
+    of_batch: ClassVar[frozenset[str]] = frozenset({"negatives"})
     name: Literal["tuple_contrastive"] = "tuple_contrastive"
     margin: Positive = 0.85  # a distance; IRT section 4.2 calls it beta
     negatives: Count = 5  # of a tuple
@@ -133,13 +167,17 @@ PairLoss = Annotated[AnyPairLoss, Field(discriminator="name")]
 ProxyLoss = Annotated[AnyProxyLoss, Field(discriminator="name")]
 
 
-class HybridLoss(Strict):
+class HybridLoss(LossSettings):
     """A pair loss and a proxy loss together (Multi-Head eq. 7)."""
 
     name: Literal["hybrid"] = "hybrid"
     pair: PairLoss = MultiSimilarityLoss()
     proxy: ProxyLoss = ProxyAnchorLoss()
     proxy_weight: NonNegative = 0.03  # lambda
+
+    @property
+    def parts(self) -> tuple[tuple[LossSettings, float], ...]:
+        return ((self.pair, 1.0), (self.proxy, self.proxy_weight))
 
 
 Loss = Annotated[

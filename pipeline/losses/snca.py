@@ -36,6 +36,7 @@ class Snca(nn.Module):
     momentum: weight of the old vector of an image.
     """
 
+    inputs = "samples"
     training_only = True  # embeddings do not depend on it, so a saved model does not contain it
     memory: Tensor
     labels: Tensor

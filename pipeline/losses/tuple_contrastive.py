@@ -19,6 +19,8 @@ from unseen.runtime.device.precision import full_precision, without_autocast
 class TupleContrastive(nn.Module):
     """margin: the distance from which a negative costs nothing, 0.85 as released."""
 
+    inputs = "tuples"
+
     def __init__(self, margin: float, epsilon: float = 1e-6) -> None:
         super().__init__()
         self.margin, self.epsilon = margin, epsilon

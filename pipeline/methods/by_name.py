@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from torch import nn
 
 from unseen.losses import settings as losses
-from unseen.methods.modules import attribute_pooling, channel_pooling, pair_loss, proxy_loss
+from unseen.methods import modules
 from unseen.poolings import settings as poolings
 from unseen.runtime.errors import UserError
 from unseen.runtime.settings import Strict
@@ -40,11 +40,11 @@ def loss(name: str, classes: int | None = None, dim: int | None = None, **settin
     """
     chosen = _settings("loss", _class_of("loss", name, PAIR_LOSSES | PROXY_LOSSES), name, settings)
     if name in PAIR_LOSSES:
-        return pair_loss(chosen)
+        return modules.loss(chosen)
     if classes is None or dim is None:
         missing = "classes" if classes is None else "dim"
         raise UserError(f"Loss {name} has a vector for each class: `{missing}` is missing.", _COUNTS)
-    return proxy_loss(chosen, classes, dim)
+    return modules.loss(chosen, classes=classes, dim=dim)
 
 
 def pooling(
@@ -65,9 +65,7 @@ def pooling(
         return positions
 
     try:
-        if name in ATTRIBUTE_POOLINGS:
-            return attribute_pooling(chosen, channels, dim)
-        return channel_pooling(chosen, channels, dim, required_positions)
+        return modules.pooling(chosen, channels, dim, required_positions)
     except ValueError as error:
         raise UserError(f"{error}", f"See pooling {name} in docs/library.md.") from error
 

@@ -3,7 +3,6 @@ on torch's meta device, which allocates no weights."""
 
 import torch
 
-from unseen.losses.settings import HybridLoss
 from unseen.methods.build import build_method
 from unseen.methods.method import Method
 from unseen.methods.multihead import Multihead
@@ -45,14 +44,11 @@ def loss_terms(recipe: Recipe) -> list[str]:
     """The names of the terms of a method's objective."""
     loss = recipe.loss
     if isinstance(recipe, CrtRecipe):
-        terms = [loss.name, f"{loss.name}_auxiliary", "consistency"]
+        terms = [loss.term, f"{loss.term}_auxiliary", "consistency"]
         return terms + ["diversity"] * (recipe.transform == "coded_residual")
     memory = getattr(recipe, "memory", None)
-    remembers = ["memory"] * (memory is not None and memory.with_batch)
-    if isinstance(loss, HybridLoss):
-        terms = [loss.pair.name, *remembers, loss.proxy.name]
-    else:
-        terms = [loss.name, *remembers]
+    first, *others = (part.term for part, _ in loss.parts)
+    terms = [first, *["memory"] * (memory is not None and memory.with_batch), *others]
     if getattr(recipe, "zero_shot", None) is not None:
         terms.append("zero_shot")
     if getattr(recipe, "koleo_weight", 0.0) > 0:

@@ -58,7 +58,7 @@ class Crt(Method):
                 shared=recipe.branches == "shared",
                 shared_network=recipe.networks == "shared",
             )
-        self.loss = modules.pair_loss(recipe.loss)
+        self.loss = modules.loss(recipe.loss)
         self.recipe = recipe
 
     def forward(self, images: Float[Tensor, "B ..."]) -> CrtOutputs:
@@ -77,8 +77,8 @@ class Crt(Method):
         recipe = self.recipe
         first, second = recipe.embedding.loss_weight, recipe.auxiliary.loss_weight
         terms = {
-            recipe.loss.name: first * self.loss(outputs.embedding, labels),
-            f"{recipe.loss.name}_auxiliary": second * self.loss(outputs.auxiliary, labels),
+            recipe.loss.term: first * self.loss(outputs.embedding, labels),
+            f"{recipe.loss.term}_auxiliary": second * self.loss(outputs.auxiliary, labels),
             "consistency": recipe.consistency_weight
             * similarity_consistency(outputs.embedding, outputs.auxiliary),
         }

@@ -8,11 +8,11 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn import functional
 
-from unseen.methods.modules import attribute_pooling, map_pooling
+from unseen.methods.modules import map_pooling
 from unseen.methods.settings import Projection
 from unseen.networks.backbone import Backbone, Features
 from unseen.networks.batch_norm import synchronise
-from unseen.poolings.settings import AnyAttributePooling, AttributePooling, ClsPooling, Pooling
+from unseen.poolings.settings import AttributePooling, ClsPooling, Pooling
 
 
 class Pooled(NamedTuple):
@@ -39,9 +39,9 @@ class PoolingHead(nn.Module):
     ) -> None:
         """size: side of the input image. Pooling GSoP depends on it."""
         super().__init__()
-        channels, projects = source.channels[-1], False
+        channels = source.channels[-1]
         self.pooling: Any = None
-        self.with_attributes = isinstance(settings, AnyAttributePooling)
+        self.with_attributes = settings.attributes
         if isinstance(settings, ClsPooling):
             if source.cls_channels is None:
                 raise ValueError(
@@ -49,14 +49,11 @@ class PoolingHead(nn.Module):
                     "transformer or another pooling."
                 )
             channels = source.cls_channels
-        elif isinstance(settings, AnyAttributePooling):
-            self.pooling = attribute_pooling(settings, channels, dim)
-            projects = True
         else:
             self.pooling = synchronise(map_pooling(settings, source, dim, size))
-            channels, projects = self.pooling.out_channels, self.pooling.projects
+            channels = self.pooling.out_channels
         self.dim = channels if dim is None else dim
-        self.projection = nn.Identity() if projects else Linear(channels, dim, projection)
+        self.projection = nn.Identity() if settings.projects else Linear(channels, dim, projection)
 
     def forward(self, features: Features) -> Pooled:
         if self.pooling is None:

@@ -10,8 +10,10 @@ from torch import Tensor, nn
 
 from unseen.losses import settings as config
 from unseen.losses.pairs import References
-from unseen.methods.modules import load, pair_loss, proxy_loss
+from unseen.methods import modules
 from unseen.runtime.device.host import HostValue
+
+_NAMES = {"pairs": "pair", "proxies": "proxy", "samples": "snca", "tuples": "tuple"}  # in files of weights
 
 
 class MetricLoss(nn.Module):
@@ -37,27 +39,23 @@ class MetricLoss(nn.Module):
         samples: int,
     ) -> None:
         super().__init__()
-        self.name, self.settings = loss.name, memory
+        self.settings = memory
         self.pair: nn.Module | None = None
         self.proxy: nn.Module | None = None
         self.snca: nn.Module | None = None
         self.tuple: nn.Module | None = None
-        self.proxy_name, self.proxy_weight = loss.name, 1.0
-        if isinstance(loss, config.SncaLoss):
-            self.snca = load(loss.module)(samples, dim, loss.temperature, loss.momentum)
-        elif isinstance(loss, config.TupleContrastiveLoss):
-            self.tuple, self.negatives = load(loss.module)(loss.margin), loss.negatives
-        elif isinstance(loss, config.HybridLoss):
-            self.name, self.proxy_name, self.proxy_weight = loss.pair.name, loss.proxy.name, loss.proxy_weight
-            self.pair, self.proxy = pair_loss(loss.pair), proxy_loss(loss.proxy, classes, dim)
-        elif isinstance(loss, config.AnyProxyLoss):
-            self.proxy = proxy_loss(loss, classes, dim)
-        else:
-            self.pair = pair_loss(loss)
+        self.terms: dict[str, str] = {}  # by inputs
+        for part, weight in loss.parts:
+            self.terms[part.inputs] = part.term
+            built = modules.loss(part, classes=classes, dim=dim, samples=samples)
+            setattr(self, _NAMES[part.inputs], built)
+            if part.inputs == "proxies":
+                self.proxy_weight = weight
+        self.negatives = getattr(loss, "negatives", 0)  # of a tuple
         self.memory: Any = None
         if memory is not None:
             size = memory.size if memory.size is not None else round(memory.share * samples)
-            self.memory = load(memory.module)(max(size, batch), dim)
+            self.memory = modules.load(memory.module)(max(size, batch), dim)
             self.register_buffer("calls", torch.zeros((), dtype=torch.int64))
             self._calls = HostValue()
 
@@ -75,19 +73,19 @@ class MetricLoss(nn.Module):
             memory_loss = self._memory_loss(embeddings, labels, references)
             with_batch = self.settings is None or self.settings.with_batch
             if memory_loss is None or with_batch:
-                terms[self.name] = self.pair(embeddings, labels)
+                terms[self.terms["pairs"]] = self.pair(embeddings, labels)
             else:
-                terms[self.name] = memory_loss
+                terms[self.terms["pairs"]] = memory_loss
             if self.settings is not None and self.settings.with_batch:
                 terms["memory"] = embeddings.new_zeros(()) if memory_loss is None else memory_loss
         if self.proxy is not None:
-            terms[self.proxy_name] = self.proxy_weight * self.proxy(embeddings, labels)
+            terms[self.terms["proxies"]] = self.proxy_weight * self.proxy(embeddings, labels)
         if self.snca is not None:
-            terms[self.name] = self.snca(embeddings, labels, samples)
+            terms[self.terms["samples"]] = self.snca(embeddings, labels, samples)
         if self.tuple is not None:
             # The rows of a tuple are query, positive, negatives.
             tuples = embeddings.unflatten(0, (-1, 2 + self.negatives))
-            terms[self.name] = self.tuple(tuples[:, 0], tuples[:, 1], tuples[:, 2:])
+            terms[self.terms["tuples"]] = self.tuple(tuples[:, 0], tuples[:, 1], tuples[:, 2:])
         return terms
 
     def proxies(self) -> Sequence[nn.Parameter]:

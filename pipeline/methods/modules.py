@@ -4,6 +4,7 @@ The settings name the class (`module`). It is imported only if a recipe uses it,
 contains only the parts of that run (pipeline/experiments/plan/code.py).
 """
 
+import inspect
 from collections.abc import Callable
 from importlib import import_module
 from typing import Any
@@ -11,10 +12,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from unseen.losses import settings as losses
+from unseen.losses.settings import LossSettings
 from unseen.networks.backbone import Backbone
 from unseen.networks.settings import Backbone as BackboneSettings
-from unseen.poolings import settings as poolings
+from unseen.poolings.settings import PoolingSettings, SecondOrderPooling
 from unseen.runtime.settings import Strict
 
 
@@ -37,62 +38,45 @@ def backbone(settings: BackboneSettings) -> Backbone:
     )
 
 
-def pair_loss(settings: losses.PairLoss) -> nn.Module:
-    """A loss of pairs of embeddings: forward(embeddings, labels[, references, reference_labels,
-    self_index])."""
-    return _built(settings)
-
-
-def proxy_loss(settings: losses.ProxyLoss, classes: int, dim: int) -> nn.Module:
-    """A loss of embeddings and learned proxies of the classes: forward(embeddings, labels)."""
-    return _built(settings, classes, dim)
-
-
-def map_pooling(settings: poolings.AnyMapPooling, source: Backbone, dim: int | None, size: int) -> nn.Module:
-    """The pooling of the last map, (B, L, H, W) -> (B, E). E is `out_channels`. The pooling `projects` if it
-    contains the transform to D, so that E = D = `dim`.
-
-    size: side of the input image. Raises ValueError for a pooling that contains the transform if `dim` is
-    None.
-    """
-    return channel_pooling(settings, source.channels[-1], dim, lambda: _positions(source, size))
-
-
-def channel_pooling(
-    settings: poolings.AnyMapPooling, channels: int, dim: int | None, positions: Callable[[], int]
+def loss(
+    settings: LossSettings, classes: int | None = None, dim: int | None = None, samples: int | None = None
 ) -> nn.Module:
-    """The pooling of a map with L = `channels`, see `map_pooling`. `positions` returns H W, for GSoP."""
-    match settings:
-        case poolings.SecondOrderPooling():
-            attention = load(settings.attention)(channels, settings.reduction)
-            return load(settings.module)(channels, attention, settings.exponent)
-        case poolings.GsopPooling():
-            width = _required(dim, settings.name)
-            return load(settings.module)(channels, width, positions(), settings.attention_dim)
-    if getattr(settings, "projects", False):
-        return _built(settings, channels, _required(dim, settings.name))
-    return _built(settings, channels)
+    """A loss. classes, dim, samples: C, D and the number of training images, for a class that names them."""
+    return _built(settings, classes=lambda: classes, dim=lambda: dim, samples=lambda: samples)
 
 
-def attribute_pooling(settings: poolings.AttributePooling, channels: int, dim: int | None) -> nn.Module:
-    """The pooling of (B, L, H, W) that returns a vector, attributes, and the average of the transformed map.
+def map_pooling(settings: PoolingSettings, source: Backbone, dim: int | None, size: int) -> nn.Module:
+    """The pooling of the last map of a network. size: side of the input image. Raises ValueError as
+    `pooling` does."""
+    return pooling(settings, source.channels[-1], dim, lambda: _positions(source, size))
 
-    Raises ValueError without `dim`, except for `gsp`.
+
+def pooling(
+    settings: PoolingSettings, channels: int, dim: int | None, positions: Callable[[], int]
+) -> nn.Module:
+    """The pooling of a map with L = `channels`, (B, L, H, W) -> (B, E). E is `out_channels`. A pooling that
+    `projects` contains the transform to D, so that E = D = `dim`. One with `attributes` returns a vector,
+    attributes, and the average of the transformed map. `positions` returns H W, for GSoP.
+
+    Raises ValueError if a pooling that projects has no `dim`, except for `gsp`.
     """
-    return _built(settings, channels, dim if settings.name == "gsp" else _required(dim, settings.name))
-
-
-def _built(settings: Any, *arguments: Any) -> nn.Module:
-    """The module of a part, built with `arguments` and, by name, the fields of the settings."""
-    assert isinstance(settings, Strict)
-    fields = settings.model_dump(exclude={"name"})
-    return load(settings.module)(*arguments, **fields)  # type: ignore[attr-defined]
-
-
-def _required(dim: int | None, name: str) -> int:
-    if dim is None:
+    if isinstance(settings, SecondOrderPooling):
+        attention = load(settings.attention)(channels, settings.reduction)
+        return load(settings.module)(channels, attention, settings.exponent)
+    if dim is None and settings.projects and not settings.dim_is_optional:
+        name = settings.name  # type: ignore[attr-defined]
         raise ValueError(f"pooling `{name}` contains the transform to the embedding: set `dim`.")
-    return dim
+    return _built(settings, channels=lambda: channels, dim=lambda: dim, positions=positions)
+
+
+def _built(settings: Any, **given: Callable[[], Any]) -> nn.Module:
+    """The module of a part: its arguments are the fields of the settings and those `given` that it names."""
+    assert isinstance(settings, Strict)
+    module = load(settings.module)  # type: ignore[attr-defined]
+    fields = settings.model_dump(exclude={"name", *getattr(settings, "of_batch", ())})
+    names = inspect.signature(module).parameters
+    built: nn.Module = module(**{name: value() for name, value in given.items() if name in names}, **fields)
+    return built
 
 
 @torch.no_grad()

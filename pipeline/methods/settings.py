@@ -7,7 +7,6 @@ from pydantic import Field, TypeAdapter, model_validator
 
 from unseen.data.settings import Batch, Fold, Input
 from unseen.losses.settings import (
-    AnyPairLoss,
     ContrastiveLoss,
     CrossBatchMemory,
     HybridLoss,
@@ -15,7 +14,6 @@ from unseen.losses.settings import (
     MultiSimilarityLoss,
     PairLoss,
     ProxyAnchorLoss,
-    TupleContrastiveLoss,
     ZeroShotLoss,
 )
 from unseen.networks.settings import Backbone
@@ -146,14 +144,14 @@ class _Recipe(Strict):
         """A pair loss without a memory needs two images of a class in a batch. A memory needs a pair loss.
         The tuple loss needs batches of tuples of its size."""
         loss, memory = getattr(self, "loss", None), getattr(self, "memory", None)
-        is_pair_loss = isinstance(loss, AnyPairLoss | HybridLoss)
+        inputs = () if loss is None else tuple(part.inputs for part, _ in loss.parts)
         single_images = self.batch.images_per_class == 1 and self.batch.sampling == "classes"
-        if is_pair_loss and single_images and memory is None:
+        if "pairs" in inputs and single_images and memory is None:
             raise ValueError(
                 "batch.images_per_class must be at least 2: a pair loss needs two images of a class, got 1"
             )
         loss_name = getattr(loss, "name", None)
-        is_tuple_loss = isinstance(loss, TupleContrastiveLoss)
+        is_tuple_loss = inputs == ("tuples",)
         if is_tuple_loss != (self.batch.sampling == "tuples"):
             raise ValueError(
                 "loss.name tuple_contrastive and batch.sampling tuples require each other, "
@@ -164,7 +162,7 @@ class _Recipe(Strict):
                 "with batch.sampling tuples the data set defines the validation classes: "
                 "training.fold must be null"
             )
-        if isinstance(loss, TupleContrastiveLoss) and self.batch.images_per_class != 2 + loss.negatives:
+        if loss is not None and is_tuple_loss and self.batch.images_per_class != 2 + loss.negatives:
             raise ValueError(
                 "a tuple is a query, a positive and loss.negatives: batch.images_per_class must be "
                 f"{2 + loss.negatives}, got {self.batch.images_per_class}"
@@ -179,7 +177,7 @@ class _Recipe(Strict):
                 "protocol published has no validation, which schedule plateau needs: set schedule.name to "
                 "step, or training.protocol to refit"
             )
-        if memory is not None and not isinstance(loss, AnyPairLoss):
+        if memory is not None and inputs != ("pairs",):
             raise ValueError(
                 f"a memory needs a pair loss, got loss {loss_name}: set memory to null or choose a pair loss"
             )

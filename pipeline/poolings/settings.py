@@ -3,8 +3,7 @@ source.
 
 `module` is the class of a pooling; the other fields are its arguments, by name (pipeline/methods/modules.py).
 `positions` is the function that computes its weights of positions (pipeline/methods/explain).
-A pooling with `projects` contains the transform to the embedding. The first paragraph of a docstring is the
-description in docs/library.md. docs/extending.md adds a pooling.
+The first paragraph of a docstring is the description in docs/library.md. docs/extending.md adds a pooling.
 """
 
 from typing import Annotated, ClassVar, Literal
@@ -14,28 +13,40 @@ from pydantic import Field, model_validator
 from unseen.runtime.settings import Count, Positive, Strict
 
 
-class AveragePooling(Strict):
+class PoolingSettings(Strict):
+    """What a recipe asks of its pooling.
+
+    projects: whether it contains the transform to the embedding. attributes: whether it also returns
+    attributes and the average of the transformed map.
+    """
+
+    projects: ClassVar[bool] = False
+    dim_is_optional: ClassVar[bool] = False  # of one that projects: without it there is no transform
+    attributes: ClassVar[bool] = False
+
+
+class AveragePooling(PoolingSettings):
     """Mean over positions."""
 
     module: ClassVar[str] = "unseen.poolings.average:Average"
     name: Literal["average"] = "average"
 
 
-class MaxPooling(Strict):
+class MaxPooling(PoolingSettings):
     """Maximum over positions (Tolias et al. 2016)."""
 
     module: ClassVar[str] = "unseen.poolings.max:Max"
     name: Literal["max"] = "max"
 
 
-class AverageMaxPooling(Strict):
+class AverageMaxPooling(PoolingSettings):
     """Mean plus maximum (Proxy-Anchor code; Multi-Head sec. 3.2)."""
 
     module: ClassVar[str] = "unseen.poolings.average_max:AverageMax"
     name: Literal["average_max"] = "average_max"
 
 
-class GemPooling(Strict):
+class GemPooling(PoolingSettings):
     """Generalized mean: (mean x^p)^(1/p) (Radenovic et al. 2018)."""
 
     module: ClassVar[str] = "unseen.poolings.gem:Gem"
@@ -44,14 +55,14 @@ class GemPooling(Strict):
     learnable: bool = True
 
 
-class ClsPooling(Strict):
+class ClsPooling(PoolingSettings):
     """The class token of a vision transformer (IRT)."""
 
     positions: ClassVar[str] = "unseen.methods.explain.class_token:position_weights"
     name: Literal["cls"] = "cls"
 
 
-class RmacPooling(Strict):
+class RmacPooling(PoolingSettings):
     """Regional maxima, each of unit length, summed (Tolias et al. 2016)."""
 
     module: ClassVar[str] = "unseen.poolings.rmac:Rmac"
@@ -59,10 +70,12 @@ class RmacPooling(Strict):
     levels: Count = 3
 
 
-class _Transport(Strict):
+class _Transport(PoolingSettings):
     """Generalized sum pooling (GSP sec. 4; released configs)."""
 
     positions: ClassVar[str] = "unseen.methods.explain.transport:position_weights"
+    projects: ClassVar[bool] = True
+    attributes: ClassVar[bool] = True
     prototypes: Count = 64  # M; 64 for CUB and Cars, 128 for SOP and In-Shop
     transport_ratio: Annotated[float, Field(gt=0, le=1)] = 0.3  # mu; 1 is average pooling
     epsilon: Positive = 5.0  # 5 with pair losses, 0.5 with proxy losses; larger is sharper
@@ -90,6 +103,7 @@ class GspPooling(_Transport):
     """Generalized sum: mean of the features that partial transport selects (GSP sec. 4.1)."""
 
     module: ClassVar[str] = "unseen.poolings.projected_gsp:ProjectedGsp"
+    dim_is_optional: ClassVar[bool] = True
     name: Literal["gsp"] = "gsp"
 
 
@@ -108,16 +122,18 @@ class GemGspPooling(_Transport):
     exponent: Positive = 3.0  # learned
 
 
-class AttributeAveragePooling(Strict):
+class AttributeAveragePooling(PoolingSettings):
     """Average; attributes are a softmax over prototypes; for `method: gsp` (GSP table 1)."""
 
     module: ClassVar[str] = "unseen.poolings.attribute_average:AttributeAverage"
+    projects: ClassVar[bool] = True
+    attributes: ClassVar[bool] = True
     name: Literal["attribute_average"] = "attribute_average"
     prototypes: Count = 64  # M
     scale: Positive = 10.0  # of the softmax; released code
 
 
-class GeneralizedMaxPooling(Strict):
+class GeneralizedMaxPooling(PoolingSettings):
     """Ridge regression of 1 on the features (Murray and Perronnin 2014)."""
 
     module: ClassVar[str] = "unseen.poolings.generalized_max:GeneralizedMax"
@@ -125,7 +141,7 @@ class GeneralizedMaxPooling(Strict):
     regularization: Positive = 1.0
 
 
-class CbamPooling(Strict):
+class CbamPooling(PoolingSettings):
     """Channel attention, then spatial attention, then the average (Woo et al. 2018)."""
 
     module: ClassVar[str] = "unseen.poolings.cbam:Cbam"
@@ -133,14 +149,14 @@ class CbamPooling(Strict):
     reduction: Count = 1  # GSP's configs; CBAM's default is 16
 
 
-class CrowPooling(Strict):
+class CrowPooling(PoolingSettings):
     """Cross-dimensional weighting of positions and channels (Kalantidis et al. 2016)."""
 
     module: ClassVar[str] = "unseen.poolings.crow:Crow"
     name: Literal["crow"] = "crow"
 
 
-class DelfPooling(Strict):
+class DelfPooling(PoolingSettings):
     """Average weighted by the attention of a small network (Noh et al. 2017)."""
 
     module: ClassVar[str] = "unseen.poolings.delf:Delf"
@@ -148,7 +164,7 @@ class DelfPooling(Strict):
     hidden: Count = 512
 
 
-class GsopPooling(Strict):
+class GsopPooling(PoolingSettings):
     """Channel and spatial attention from second moments; for one input size (Gao et al. 2019)."""
 
     module: ClassVar[str] = "unseen.poolings.gsop:Gsop"
@@ -157,7 +173,7 @@ class GsopPooling(Strict):
     attention_dim: Count = 128
 
 
-class SmoothingPooling(Strict):
+class SmoothingPooling(PoolingSettings):
     """Norm-weighted smoothing: the trainable selective match kernel (Tolias et al. 2020)."""
 
     module: ClassVar[str] = "unseen.poolings.smoothing:Smoothing"
@@ -166,7 +182,7 @@ class SmoothingPooling(Strict):
     window: Count = 3
 
 
-class SecondOrderPooling(Strict):
+class SecondOrderPooling(PoolingSettings):
     """Second-order attention, then a generalized mean (SOLAR, Ng et al. 2020; SOAP in GSP's code, whose
     constants and initialisation these are)."""
 
@@ -178,7 +194,7 @@ class SecondOrderPooling(Strict):
     exponent: Positive = 3.0  # learned
 
 
-class NetvladPooling(Strict):
+class NetvladPooling(PoolingSettings):
     """Residuals to centres, softly assigned and summed (Arandjelovic et al. 2016)."""
 
     module: ClassVar[str] = "unseen.poolings.netvlad:Netvlad"
@@ -187,7 +203,7 @@ class NetvladPooling(Strict):
     centers: Count = 16
 
 
-class OptimalTransportPooling(Strict):
+class OptimalTransportPooling(PoolingSettings):
     """Balanced transport to prototypes (Mialon et al. 2021)."""
 
     module: ClassVar[str] = "unseen.poolings.optimal_transport:OptimalTransport"
@@ -198,7 +214,7 @@ class OptimalTransportPooling(Strict):
     weight: Positive = 2.0  # of the entropy
 
 
-class WeldonPooling(Strict):
+class WeldonPooling(PoolingSettings):
     """Sum of the largest and of the smallest values of each channel (Durand et al. 2016)."""
 
     module: ClassVar[str] = "unseen.poolings.weldon:Weldon"

@@ -8,7 +8,7 @@ from tests.oracles.softmax_losses import margin_softmax
 from unseen.losses.margin_softmax import ArcFace, CosFace
 from unseen.losses.partial_fc import PartialFc
 from unseen.losses.settings import PartialFcLoss
-from unseen.methods.modules import proxy_loss
+from unseen.methods import modules
 
 LABELS = [0, 0, 3, 11, 3, 3, 11, 0]
 CLASSES = 12
@@ -88,6 +88,6 @@ def test_refuses_a_share_outside_of_its_range(share: float) -> None:
 
 
 def test_a_recipe_builds_it() -> None:
-    loss = proxy_loss(PartialFcLoss(share=0.3), 20, 4)
+    loss = modules.loss(PartialFcLoss(share=0.3), classes=20, dim=4)
     assert isinstance(loss, PartialFc)
     assert (loss.share, loss.full.margin, len(list(loss.parameters()))) == (0.3, 0.4, 1)

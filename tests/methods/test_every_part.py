@@ -11,6 +11,7 @@ from torch.nn.functional import normalize
 
 from tests.device.host_reads import HostReads, pretend_gpu
 from tests.methods.small import CLASSES, SAMPLES, SIDE, batch, parts_of, places, recipe
+from tools.docs.library import members
 from unseen.data.loader import TrainBatch
 from unseen.losses import settings as losses
 from unseen.losses.memory import CrossBatchMemory
@@ -30,6 +31,7 @@ OF_A_KIND = {
     poolings.SecondOrderPooling,
     poolings.GsopPooling,
 }  # built without settings: one needs an attention, one the number of positions
+NO_MODULE = {losses.HybridLoss, poolings.ClsPooling}
 SMALL: dict[str, dict[str, Any]] = {
     "gsop": {"attention_dim": 4},
     "netvlad": {"centers": 4},
@@ -57,14 +59,20 @@ def test_the_fields_of_every_part_are_the_arguments_of_its_module(
                 settings.__name__
             )
             if union is poolings.AnyMapPooling:
-                assert ("dim" in arguments) is getattr(settings, "projects", False), settings.__name__
+                assert ("dim" in arguments) is settings.projects, settings.__name__
+
+
+@pytest.mark.parametrize("settings", members(losses.Loss, poolings.Pooling, poolings.AttributePooling))
+def test_the_settings_state_what_the_module_states(settings: Any) -> None:
+    stated = "inputs" if issubclass(settings, losses.LossSettings) else "projects"
+    if settings not in NO_MODULE:
+        assert getattr(modules.load(settings.module), stated) == getattr(settings, stated)
 
 
 def loss_of(name: str) -> nn.Module:
     """A pair loss, or a proxy loss of 4 classes, in float64."""
     torch.manual_seed(0)
-    built = modules.pair_loss(PAIRS[name]()) if name in PAIRS else modules.proxy_loss(PROXIES[name](), 4, DIM)
-    return built.double().train()
+    return modules.loss((PAIRS | PROXIES)[name](), classes=4, dim=DIM).double().train()
 
 
 def vectors(count: int, seed: int) -> tuple[Tensor, Tensor]:
