@@ -7,7 +7,7 @@ thousands of pairs would be far larger than the metric loss.
 """
 
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
 
 from unseen.runtime.device.precision import full_precision, without_autocast
 
@@ -20,3 +20,9 @@ def similarity_consistency(a: Float[Tensor, "B first"], b: Float[Tensor, "B seco
     with without_autocast(a):
         a, b = full_precision(a), full_precision(b)
         return (a @ a.T - b @ b.T).abs().mean()
+
+
+class Consistency(nn.Module):
+    """`similarity_consistency` as a module."""
+
+    forward = staticmethod(similarity_consistency)

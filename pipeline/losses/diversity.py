@@ -4,7 +4,7 @@ loss = 1/(M (M - 1)) sum_{k != j} | cos(c_k, c_j) |
 """
 
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 
 from unseen.runtime.device.precision import full_precision, without_autocast
@@ -19,3 +19,9 @@ def prototype_diversity(prototypes: Float[Tensor, "M L"]) -> Float[Tensor, ""]:
             return (unit * 0).sum()
         cosines = (unit @ unit.T).abs()
         return (cosines.sum() - cosines.diagonal().sum()) / (count * (count - 1))
+
+
+class Diversity(nn.Module):
+    """`prototype_diversity` as a module."""
+
+    forward = staticmethod(prototype_diversity)

@@ -12,13 +12,15 @@ that two equal vectors cost -log(epsilon sqrt(D)), 10.84 at D = 384, instead of 
 
 import torch
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 
 from unseen.runtime.device.precision import full_precision, without_autocast
 
+_EPSILON = 1e-6
 
-def koleo(embeddings: Float[Tensor, "B D"], epsilon: float = 1e-6) -> Float[Tensor, ""]:
+
+def koleo(embeddings: Float[Tensor, "B D"]) -> Float[Tensor, ""]:
     """The regulariser of unit vectors; 0 for a batch of one vector, which has no neighbour."""
     with without_autocast(embeddings):
         vectors = full_precision(embeddings)
@@ -26,4 +28,10 @@ def koleo(embeddings: Float[Tensor, "B D"], epsilon: float = 1e-6) -> Float[Tens
             return (vectors * 0).sum()
         with torch.no_grad():
             nearest = (vectors @ vectors.T).fill_diagonal_(-torch.inf).argmax(1)
-        return -functional.pairwise_distance(vectors, vectors[nearest], eps=epsilon).log().mean()
+        return -functional.pairwise_distance(vectors, vectors[nearest], eps=_EPSILON).log().mean()
+
+
+class Koleo(nn.Module):
+    """`koleo` as a module."""
+
+    forward = staticmethod(koleo)

@@ -23,7 +23,7 @@ class LossSettings(Strict):
     """
 
     inputs: ClassVar[Inputs] = "pairs"
-    of_batch: ClassVar[frozenset[str]] = frozenset()  # fields that state the batch, not arguments
+    beside: ClassVar[frozenset[str]] = frozenset()  # fields that are no arguments of the module
 
     @property
     def term(self) -> str:
@@ -151,7 +151,7 @@ class TupleContrastiveLoss(LossSettings):
 
     module: ClassVar[str] = "unseen.losses.tuple_contrastive:TupleContrastive"
     inputs: ClassVar[Inputs] = "tuples"
-    of_batch: ClassVar[frozenset[str]] = frozenset({"negatives"})
+    beside: ClassVar[frozenset[str]] = frozenset({"negatives"})
     name: Literal["tuple_contrastive"] = "tuple_contrastive"
     margin: Positive = 0.85  # a distance; IRT section 4.2 calls it beta
     negatives: Count = 5  # of a tuple
@@ -180,9 +180,8 @@ class HybridLoss(LossSettings):
         return ((self.pair, 1.0), (self.proxy, self.proxy_weight))
 
 
-Loss = Annotated[
-    AnyPairLoss | AnyProxyLoss | SncaLoss | TupleContrastiveLoss | HybridLoss, Field(discriminator="name")
-]
+AnyOtherLoss = SncaLoss | TupleContrastiveLoss | HybridLoss
+Loss = Annotated[AnyPairLoss | AnyProxyLoss | AnyOtherLoss, Field(discriminator="name")]
 
 
 class CrossBatchMemory(Strict):
@@ -204,6 +203,7 @@ class ZeroShotLoss(Strict):
     """Zero-shot prediction loss (GSP eq. 4.4; constants of its code)."""
 
     module: ClassVar[str] = "unseen.losses.zero_shot:ZeroShot"
+    beside: ClassVar[frozenset[str]] = frozenset({"weight"})
     weight: Share = 0.1  # the weight of the pair loss is 1 - weight
     ridge: Positive = 0.05
     scale: Positive = 9.5  # of the logits; undocumented in the paper
@@ -211,3 +211,30 @@ class ZeroShotLoss(Strict):
     # of the label embeddings. he_normal: GSP code, far above chance for few classes; chance: the loss starts
     # at about ln C for any number C of classes (pipeline/losses/zero_shot.py)
     initialization: Literal["chance", "he_normal"] = "chance"
+
+
+class Koleo(Strict):
+    """Distance of each embedding to its nearest neighbour (KoLeo, IRT eq. 5)."""
+
+    module: ClassVar[str] = "unseen.losses.koleo:Koleo"
+
+
+class Diversity(Strict):
+    """Mean absolute cosine of different prototypes (CRT sec. 3.2)."""
+
+    module: ClassVar[str] = "unseen.losses.diversity:Diversity"
+
+
+class Consistency(Strict):
+    """Mean absolute difference of the similarities in two sets of embeddings (CRT eq. 5)."""
+
+    module: ClassVar[str] = "unseen.losses.consistency:Consistency"
+
+
+# Terms beside the loss, by name.
+TERMS: dict[str, type[Strict]] = {
+    "zero_shot": ZeroShotLoss,
+    "koleo": Koleo,
+    "diversity": Diversity,
+    "consistency": Consistency,
+}

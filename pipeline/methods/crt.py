@@ -44,20 +44,7 @@ class Crt(Method):
         self.backbone = modules.backbone(recipe.backbone)
         channels = self.backbone.channels[-1]
         self.dim = recipe.embedding.dim
-        branches = (recipe.embedding, recipe.auxiliary)
-        dims = (recipe.embedding.dim, recipe.auxiliary.dim)
-        self.branches: CodedResidualBranches | _AverageBranches
-        if recipe.transform == "average":
-            self.branches = _AverageBranches(channels, dims)
-        else:
-            self.branches = CodedResidualBranches(
-                channels,
-                tuple(branch.prototypes for branch in branches),
-                dims,
-                tuple(branch.hidden for branch in branches),
-                shared=recipe.branches == "shared",
-                shared_network=recipe.networks == "shared",
-            )
+        self.branches = branches_of(recipe, channels)
         self.loss = modules.loss(recipe.loss)
         self.recipe = recipe
 
@@ -87,6 +74,22 @@ class Crt(Method):
             diversity = torch.stack([prototype_diversity(each) for each in prototypes]).sum()
             terms["diversity"] = recipe.diversity_weight * diversity
         return terms
+
+
+def branches_of(recipe: CrtRecipe, channels: int) -> "CodedResidualBranches | _AverageBranches":
+    """The branches over a map with L = `channels`: (B, L, H, W) -> (B, D), (B, E) of the auxiliary one."""
+    branches = (recipe.embedding, recipe.auxiliary)
+    dims = (recipe.embedding.dim, recipe.auxiliary.dim)
+    if recipe.transform == "average":
+        return _AverageBranches(channels, dims)
+    return CodedResidualBranches(
+        channels,
+        tuple(branch.prototypes for branch in branches),
+        dims,
+        tuple(branch.hidden for branch in branches),
+        shared=recipe.branches == "shared",
+        shared_network=recipe.networks == "shared",
+    )
 
 
 class _AverageBranches(nn.Module):

@@ -2,9 +2,9 @@
 
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor
+from torch import Tensor, nn
 
-from unseen.losses.zero_shot import ZeroShot
+from unseen.methods import modules
 from unseen.methods.embedding import EmbeddingMethod
 from unseen.methods.method import Observed, Outputs
 from unseen.methods.settings import GspRecipe
@@ -26,16 +26,9 @@ class Gsp(EmbeddingMethod):
         super().__init__(recipe, classes, samples)
         zero_shot = recipe.zero_shot
         self.zero_shot_weight = zero_shot.weight if zero_shot is not None else 0.0
-        self.zero_shot: ZeroShot | None = None
+        self.zero_shot: nn.Module | None = None
         if zero_shot is not None:
-            self.zero_shot = ZeroShot(
-                classes,
-                recipe.pooling.prototypes,
-                zero_shot.ridge,
-                zero_shot.scale,
-                zero_shot.dim,
-                zero_shot.initialization,
-            )
+            self.zero_shot = modules.loss(zero_shot, classes=classes, attributes=recipe.pooling.prototypes)
 
     def terms(
         self, outputs: Outputs, labels: Int[Tensor, "B"], samples: Int[Tensor, "B"], observed: Observed

@@ -120,3 +120,17 @@ class MetricLoss(nn.Module):
             embeddings, labels, references.vectors, references.labels, references.self_index
         )
         return self.settings.weight * loss
+
+
+class Objective(nn.Module):
+    """The sum of the terms of a metric loss, for code without a training."""
+
+    def __init__(self, loss: MetricLoss) -> None:
+        super().__init__()
+        self.loss = loss
+
+    def forward(self, embeddings: Float[Tensor, "B D"], labels: Int[Tensor, "B"]) -> Float[Tensor, ""]:
+        """The loss of unit vectors. In training mode the batch first enters the memory."""
+        samples = torch.arange(len(labels), device=labels.device)
+        references = self.loss.observe(embeddings, labels)
+        return torch.stack([*self.loss(embeddings, labels, samples, references).values()]).sum()

@@ -12,7 +12,6 @@ from typing import Any
 import torch
 from torch import nn
 
-from unseen.losses.settings import LossSettings
 from unseen.networks.backbone import Backbone
 from unseen.networks.settings import Backbone as BackboneSettings
 from unseen.poolings.settings import PoolingSettings, SecondOrderPooling
@@ -38,11 +37,10 @@ def backbone(settings: BackboneSettings) -> Backbone:
     )
 
 
-def loss(
-    settings: LossSettings, classes: int | None = None, dim: int | None = None, samples: int | None = None
-) -> nn.Module:
-    """A loss. classes, dim, samples: C, D and the number of training images, for a class that names them."""
-    return _built(settings, classes=lambda: classes, dim=lambda: dim, samples=lambda: samples)
+def loss(settings: Strict, **sizes: int | None) -> nn.Module:
+    """A loss or a term beside it. sizes: `classes`, `dim`, `samples` (training images) and `attributes`, for
+    a class that names them."""
+    return _built(settings, sizes)
 
 
 def map_pooling(settings: PoolingSettings, source: Backbone, dim: int | None, size: int) -> nn.Module:
@@ -66,16 +64,18 @@ def pooling(
     if dim is None and settings.projects and not settings.dim_is_optional:
         name = settings.name  # type: ignore[attr-defined]
         raise ValueError(f"pooling `{name}` contains the transform to the embedding: set `dim`.")
-    return _built(settings, channels=lambda: channels, dim=lambda: dim, positions=positions)
+    given: dict[str, Any] = {"channels": channels, "dim": dim}
+    if "positions" in inspect.signature(load(settings.module)).parameters:  # type: ignore[attr-defined]
+        given["positions"] = positions()
+    return _built(settings, given)
 
 
-def _built(settings: Any, **given: Callable[[], Any]) -> nn.Module:
+def _built(settings: Strict, given: dict[str, Any]) -> nn.Module:
     """The module of a part: its arguments are the fields of the settings and those `given` that it names."""
-    assert isinstance(settings, Strict)
     module = load(settings.module)  # type: ignore[attr-defined]
-    fields = settings.model_dump(exclude={"name", *getattr(settings, "of_batch", ())})
+    fields = settings.model_dump(exclude={"name", *getattr(settings, "beside", ())})
     names = inspect.signature(module).parameters
-    built: nn.Module = module(**{name: value() for name, value in given.items() if name in names}, **fields)
+    built: nn.Module = module(**{name: value for name, value in given.items() if name in names} | fields)
     return built
 
 

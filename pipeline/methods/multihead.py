@@ -41,20 +41,14 @@ class Multihead(Method):
         self.focus = Focus(*self.backbone.channels) if recipe.heads == "single" else None
         if self.focus is not None:
             channels = {"single": self.focus.out_channels}
-        local, last = recipe.attention_reduction
-        reductions: dict[str, int | None] = {"local": local, "global": last, "single": last}
-        self.heads = nn.ModuleDict()
-        for name, width in channels.items():
-            reduction = reductions[name] if recipe.attention else None
-            self.heads[name] = _head(width, self.dim // len(channels), reduction, recipe.attention_scale)
+        self.heads = Heads(channels, recipe)
         self.loss = MetricLoss(recipe.loss, None, self.dim, recipe.batch.size, classes, samples)
 
     def forward(self, images: Float[Tensor, "B ..."]) -> Outputs:
         maps = self.backbone(images).maps
         if self.focus is not None:
             maps = (self.focus(*maps),)
-        vectors = [head(features) for head, features in zip(self.heads.values(), maps, strict=True)]
-        return Outputs(unit(cat(vectors, dim=1)))
+        return Outputs(unit(self.heads(maps)))
 
     def terms(
         self, outputs: Outputs, labels: Int[Tensor, "B"], samples: Int[Tensor, "B"], observed: Observed
@@ -64,6 +58,24 @@ class Multihead(Method):
 
     def proxies(self) -> Sequence[nn.Parameter]:
         return self.loss.proxies()
+
+
+class Heads(nn.ModuleDict):
+    """A head of each map: maps (B, L_m, H_m, W_m) -> (B, D), the vectors of the maps side by side.
+
+    channels: L_m by the name of a map, `local`, `global` or `single`.
+    """
+
+    def __init__(self, channels: dict[str, int], recipe: MultiheadRecipe) -> None:
+        super().__init__()
+        local, last = recipe.attention_reduction
+        reductions: dict[str, int | None] = {"local": local, "global": last, "single": last}
+        for name, width in channels.items():
+            reduction = reductions[name] if recipe.attention else None
+            self[name] = _head(width, recipe.dim // len(channels), reduction, recipe.attention_scale)
+
+    def forward(self, maps: Sequence[Float[Tensor, "B _ _ _"]]) -> Float[Tensor, "B D"]:
+        return cat([head(features) for head, features in zip(self.values(), maps, strict=True)], dim=1)
 
 
 def _head(channels: int, dim: int, reduction: int | None, scale: float | None) -> nn.Sequential:
