@@ -1,6 +1,6 @@
 """unseen: deep metric learning evaluated on classes that were not seen in training.
 
-    from unseen import Catalog, Embedder, Network, evaluate, index, loss, pooling
+    from unseen import Catalog, Embedder, Network, evaluate, head, index, loss, pooling
 
     index(Path("photos"), Path("catalog"))
     index(Path("photos"), Path("catalog"), Network("vit_base_patch16_siglip_256.v2_webli"))
@@ -9,6 +9,7 @@
     evaluate(vectors, labels)["map_at_r"]
     loss("multi_similarity")(vectors, labels)      with the published constants
     pooling("gem", channels=2048)(maps)
+    head("crt", channels=512)(maps)
 
 A name is imported at its first use, so that the command starts quickly.
 
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from unseen.evaluation.unknown import Threshold
     from unseen.frozen.embedder import Embedder
     from unseen.frozen.network import Network
-    from unseen.methods.by_name import loss, pooling
+    from unseen.methods.by_name import head, loss, pooling
     from unseen.runtime.errors import UserError
     from unseen_search.catalog.build import build as index
     from unseen_search.catalog.catalog import Answer, Catalog, Match, Product
@@ -48,6 +49,7 @@ _SOURCES = {
     "Threshold": ("unseen.evaluation.unknown", "Threshold"),
     "UserError": ("unseen.runtime.errors", "UserError"),
     "evaluate": ("unseen.evaluation.external", "evaluate_vectors"),
+    "head": ("unseen.methods.by_name", "head"),
     "index": ("unseen_search.catalog.build", "build"),
     "loss": ("unseen.methods.by_name", "loss"),
     "pooling": ("unseen.methods.by_name", "pooling"),
@@ -63,6 +65,7 @@ __all__ = [
     "UserError",
     "__version__",
     "evaluate",
+    "head",
     "index",
     "loss",
     "pooling",

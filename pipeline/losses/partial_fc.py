@@ -47,9 +47,7 @@ class PartialFc(nn.Module):
 
     def forward(self, embeddings: Float[Tensor, "B D"], labels: Int[Tensor, "B"]) -> Float[Tensor, ""]:
         """The loss of unit vectors. Draws the sample from torch's generator, which a training seeds for each
-        step.
-
-        Raises RuntimeError for a label outside the classes (on a CPU).
+        step. Labels are 0 to C - 1; the loss checks them only if it was made by name (door.py).
         """
         proxies = self.full.proxies
         if self.share == 1:

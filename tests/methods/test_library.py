@@ -19,7 +19,8 @@ from unseen.config.stages import RunSettings
 from unseen.data.ingest.releases import PUBLISHED
 from unseen.evaluation.settings import EvaluateBlock
 from unseen.experiments.plan.files import plan
-from unseen.losses.settings import CrossBatchMemory, Loss, ZeroShotLoss
+from unseen.losses.settings import TERMS, CrossBatchMemory, Loss
+from unseen.methods.by_name import LOSSES
 from unseen.networks.networks import PROJECT_NETWORKS
 from unseen.poolings.settings import AttributePooling, Pooling
 from unseen.runtime.settings import Strict
@@ -30,7 +31,7 @@ PAGES = {
     path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8")
     for path in [ROOT / "README.md", *ROOT.glob("docs/*.md")]
 }
-LOSSES, POOLINGS = members(Loss), members(Pooling, AttributePooling)
+PARTS, POOLINGS = members(Loss), members(Pooling, AttributePooling)
 Row = list[str]
 
 
@@ -70,8 +71,9 @@ def test_the_library_is_current() -> None:
     ("heading", "names"),
     [
         ("Recipes", published("methods")),
-        ("Losses", [name_of(part) for part in LOSSES]),
+        ("Losses", [name_of(part) for part in PARTS]),
         ("Poolings", [name_of(part) for part in POOLINGS]),
+        ("Without recipes", list(LOSSES)),
         ("Networks", list(PROJECT_NETWORKS)),
     ],
 )
@@ -80,7 +82,7 @@ def test_every_part_has_a_row(heading: str, names: list[str]) -> None:
     assert [single_name(row[0]) for row in rows("docs/library.md", heading)] == names
 
 
-@pytest.mark.parametrize("part", [*LOSSES, *POOLINGS, CrossBatchMemory, ZeroShotLoss])
+@pytest.mark.parametrize("part", [*PARTS, *POOLINGS, CrossBatchMemory, *TERMS.values()])
 def test_the_docstring_describes_a_part(part: type[Strict]) -> None:
     assert vars(part).get("__doc__"), (
         "the description in docs/library.md is the docstring of the settings class"
@@ -96,7 +98,7 @@ def test_parts_in_the_deviations_exist() -> None:
         "diversity_weight",
     }  # additional loss terms are fields of recipes
     for heading, names in (
-        ("Losses", {*map(name_of, LOSSES), *beside}),
+        ("Losses", {*map(name_of, PARTS), *beside}),
         ("Poolings", set(map(name_of, POOLINGS))),
         ("Networks", set(PROJECT_NETWORKS)),
     ):

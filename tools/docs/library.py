@@ -8,7 +8,8 @@ import inspect
 import re
 import sys
 from importlib import import_module
-from itertools import takewhile
+from itertools import starmap, takewhile
+from pathlib import Path
 from typing import Any, get_args
 
 import torch
@@ -18,8 +19,10 @@ from unseen.config.command import literal
 from unseen.config.definitions import Definitions
 from unseen.config.document import Params
 from unseen.config.recipe_files import ROOT, published
-from unseen.losses.settings import CrossBatchMemory, Loss, ZeroShotLoss
-from unseen.methods.modules import backbone
+from unseen.losses.settings import TERMS, CrossBatchMemory, HybridLoss, Loss
+from unseen.methods.by_name import LOSSES, MemoryLoss, sizes_of
+from unseen.methods.metric_loss import Objective
+from unseen.methods.modules import backbone, load
 from unseen.methods.settings import CrtRecipe, Recipe
 from unseen.networks.networks import PROJECT_NETWORKS
 from unseen.poolings.settings import AttributePooling, Pooling
@@ -45,8 +48,8 @@ The settings are fields of the part, with their published defaults: `-S '++metho
 
 {losses}
 
-Some recipes have further terms, each with its own field: `memory`, `zero_shot`, `koleo_weight` (KoLeo, IRT
-eq. 5), `diversity_weight` (CRT sec. 3.2) and `consistency_weight` (CRT eq. 5).
+Some recipes have further terms, each with its own field: `memory`, `zero_shot`, `koleo_weight`,
+`diversity_weight` and `consistency_weight`.
 
 {terms}
 
@@ -56,15 +59,21 @@ eq. 5), `diversity_weight` (CRT sec. 3.2) and `consistency_weight` (CRT eq. 5).
 
 ## Without recipes
 
-`unseen.loss` and `unseen.pooling` build the parts of these tables by name for code of your own. Their
-settings have the defaults of the tables; keywords replace them. `snca`, `tuple_contrastive` and `hybrid`
-need the state of a training.
+`unseen.loss`, `unseen.pooling` and `unseen.head` build parts by name for code of your own. Their settings
+have the defaults of the tables above; keywords replace them.
+
+{calls}
+
+A call of a loss is checked: a wrong number, shape, type, device or range of labels, or a vector that is not
+of unit length, is a ValueError that names input, row and remedy. `unseen.head("crt", channels=512)` maps
+(B, L, H, W) to the vectors of both branches, `unseen.head("multihead", channels=(1024, 2048))` two maps to
+one vector; their settings are fields of the recipes of `crt` and `multihead`.
 
 ```python
 import torch
 from torch.nn.functional import normalize
 
-from unseen import loss, pooling
+from unseen import head, loss, pooling
 
 maps, labels = torch.rand(8, 64, 7, 7), torch.arange(8) // 2
 vectors = normalize(pooling("gem", channels=64)(maps), dim=1)
@@ -73,7 +82,11 @@ assert (multi_similarity.alpha, multi_similarity.beta) == (2.0, 40.0)
 multi_similarity(vectors, labels).backward()
 proxy_anchor = loss("proxy_anchor", classes=4, dim=64, margin=0.2)  # its proxies are parameters
 value = multi_similarity(vectors.detach(), labels) + proxy_anchor(vectors.detach(), labels)
+value += 0.7 * loss("koleo")(vectors)
+xbm = loss("memory", pair={{"name": "triplet"}}, dim=64, size=1024)  # it contains the batches of its calls
+value += xbm(vectors, labels)
 vector, attributes, average = pooling("gsp", channels=64, dim=32)(maps)
+embedding, auxiliary = head("crt", channels=64)(maps)
 ```
 
 ## Networks: `backbone.name`
@@ -102,7 +115,8 @@ def markdown() -> str:
     return _PAGE.format(
         recipes=_table(recipe, map(_recipe, published("methods"))),
         losses=_table(part, map(_part, members(Loss))),
-        terms=_table(["field", *part[1:]], map(_term, ("memory", "zero_shot"))),
+        terms=_table(part, starmap(_term, ({"memory": CrossBatchMemory} | TERMS).items())),
+        calls=_table(["name", "arguments of `unseen.loss`", "arguments of a call"], map(_loss_call, LOSSES)),
         poolings=_table(part, map(_part, members(Pooling, AttributePooling))),
         networks=_table(network, map(_network, PROJECT_NETWORKS)),
     )
@@ -158,9 +172,16 @@ def _part(settings: type[Strict]) -> list[str]:
     return [f"`{settings.model_fields['name'].default}`", *_described(settings)]
 
 
-def _term(field: str) -> list[str]:
-    settings: dict[str, type[Strict]] = {"memory": CrossBatchMemory, "zero_shot": ZeroShotLoss}
-    return [f"`{field}`", *_described(settings[field])]
+def _term(name: str, settings: type[Strict]) -> list[str]:
+    return [f"`{name}`", *_described(settings)]
+
+
+def _loss_call(name: str) -> list[str]:
+    settings = LOSSES[name]
+    in_training = settings in (HybridLoss, MemoryLoss)
+    loss = Objective if in_training else load(settings.module)  # type: ignore[attr-defined]
+    arguments = [argument for argument in inspect.signature(loss.forward).parameters if argument != "self"]
+    return [f"`{name}`", *(", ".join(f"`{each}`" for each in names) for names in (sizes_of(name), arguments))]
 
 
 def _described(settings: type[Strict]) -> list[str]:
