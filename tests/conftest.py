@@ -13,8 +13,6 @@ import psutil
 import pytest
 from xdist.scheduler import LoadScopeScheduling
 
-from tests.training.jobs import write_tiny_set
-
 # Equal examples in every run. pytest-timeout limits the time of a test.
 hypothesis.settings.register_profile("unseen", derandomize=True, database=None, deadline=None)
 hypothesis.settings.load_profile("unseen")
@@ -91,6 +89,8 @@ def ray_cluster(cluster_address: str, monkeypatch: pytest.MonkeyPatch) -> str:
 @pytest.fixture(scope="session")
 def tiny_set(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A project root that holds the shards of data set `tiny` and nothing else."""
+    from tests.training.jobs import write_tiny_set  # imports torch, which few tests need
+
     root = tmp_path_factory.mktemp("tiny")
     write_tiny_set(root)
     return root
