@@ -1,6 +1,5 @@
 """The page in a browser: it renders, loads no resource, fits a laptop and a phone; all pictures decode."""
 
-import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -8,21 +7,16 @@ from typing import Any
 
 import pytest
 
+from tests.packages import require_browser
 from unseen.report.page import build
 from unseen.report.report_data import ReportData
 
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 FLAGS = [
     "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
     "--disable-background-networking",
     "--disable-component-update", "--disable-sync",
 ]  # fmt: skip
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(
-        CHROMIUM is None, reason="no Chromium or Chrome is installed: the report is not tested in a browser"
-    ),
-]
+pytestmark = pytest.mark.slow
 
 TOO_WIDE = """() => [...document.querySelectorAll('body *')].filter(e => {
     const box = e.getBoundingClientRect();
@@ -61,10 +55,11 @@ CONTRAST = """() => {
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
+    executable = require_browser()
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
-        opened = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        opened = playwright.chromium.launch(executable_path=executable, args=FLAGS)
         yield opened
         opened.close()
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.packages import require_browser
 from tests.unseen_search.service.running import Server
 
 
@@ -19,14 +20,13 @@ def wait_for(page: Any, condition: str) -> None:
 
 @pytest.mark.slow
 def test_the_page_shows_the_matches_of_a_photo_and_the_regions_of_one(catalog: Path, photos: Path) -> None:
-    from tests.report.test_browser import CHROMIUM, FLAGS
-
-    if CHROMIUM is None:
-        pytest.skip("no Chromium or Chrome is installed")
+    executable = require_browser()
     from playwright.sync_api import sync_playwright
 
+    from tests.report.test_browser import FLAGS
+
     with Server(catalog, at_most_false=0.55) as server, sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        browser = playwright.chromium.launch(executable_path=executable, args=FLAGS)
         page = browser.new_page()
         problems: list[str] = []
         page.on("pageerror", lambda error: problems.append(str(error)))
