@@ -3,7 +3,7 @@
 import os
 import shutil
 import subprocess
-import sys
+import tempfile
 from collections.abc import Iterator
 from copy import deepcopy
 from dataclasses import dataclass
@@ -14,6 +14,7 @@ import pytest
 from ruamel.yaml import YAML
 
 from tests.environment import environment_of
+from tests.forks import forks
 
 ROOT = Path(__file__).resolve().parents[2]
 NETWORK = {
@@ -33,10 +34,15 @@ NETWORK = {
 
 @dataclass(frozen=True)
 class Project:
-    """A git clone of the project under `path`; `home` replaces the user's home directory."""
+    """A git clone of the project under `path`; `home` replaces the user's home directory.
+
+    The commands `python`, `dvc` and `unseen` that `run` and `refused` execute are those of tests/forks.py, in
+    directory `commands`. `environment` is that of the real ones.
+    """
 
     path: Path
     home: Path
+    commands: Path
 
     def environment(self) -> dict[str, str]:
         return environment_of(self.path, self.home)
@@ -55,10 +61,11 @@ class Project:
 
     def _execute(self, command: str, timeout: float) -> tuple[int, str]:
         """Exit status and output of a shell command, first stdout, then stderr."""
+        environment = self.environment()
         process = subprocess.run(
             ["bash", "-c", command],
             cwd=self.path,
-            env=self.environment(),
+            env=environment | {"PATH": f"{self.commands}{os.pathsep}{environment['PATH']}"},
             capture_output=True,
             text=True,
             timeout=timeout,
@@ -92,8 +99,19 @@ class Project:
 @pytest.fixture(scope="session")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Project]:
     base = tmp_path_factory.mktemp("graph")
-    copy = Project(base / "unseen", base / "home")
-    copy.home.mkdir()
+    with tempfile.TemporaryDirectory(
+        dir="/tmp"
+    ) as commands:  # the path of a socket has at most 107 characters
+        copy = Project(base / "unseen", base / "home", Path(commands))
+        copy.home.mkdir()
+        with forks(copy.commands, copy.environment()):
+            write_copy(copy)
+            yield copy
+            assert copy.processes() == []
+
+
+def write_copy(copy: Project) -> None:
+    """The files of this clone, without what the graph built, with small settings, in a commit."""
     listed = subprocess.run(
         ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
         cwd=ROOT,
@@ -111,12 +129,14 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Project]:
         *copy.path.glob("data/history/**/*.csv"),
     ]:
         built.unlink(missing_ok=True)
-    (copy.path / ".venv").symlink_to(Path(sys.executable).parent.parent)
+    environment = copy.path / ".venv"  # `make` puts its commands before those of PATH
+    environment.mkdir()
+    (environment / "bin").symlink_to(copy.commands)
+    for name in (".runtime-cpu", ".runtime-gpu"):
+        (environment / name).touch()
     shrink(copy.path / "params.yaml")
     copy.run("git init -q && git config user.email graph@example.org && git config user.name graph")
     copy.commit("small")
-    yield copy
-    assert copy.processes() == []
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ import json
 import re
 import zipfile
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import boto3
@@ -39,7 +40,7 @@ def endpoint(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 def clone(project: Project, path: Path) -> Project:
     """A fresh clone of the copy, with its remote and without its data."""
     project.run(f"git clone -q . {path} && cp .dvc/config.local {path}/.dvc/")
-    return Project(path, project.home)
+    return replace(project, path=path)
 
 
 def files(project: Project) -> dict[str, bytes]:
@@ -95,7 +96,7 @@ def test_the_documented_command_copies_raw_data_from_a_bucket(
     content = archive()
     boto3.client("s3", endpoint_url=endpoint).put_object(Bucket=BUCKET, Key=key, Body=content)
     project.run(f"git clone -q . {tmp_path / 'clone'}")
-    copy = Project(tmp_path / "clone", project.home)
+    copy = replace(project, path=tmp_path / "clone")
     assert endpoint in typed
     copy.run(typed)
     assert (copy.path / path).read_bytes() == content
