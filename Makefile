@@ -33,10 +33,7 @@ repro: $(VENV)/.runtime-$(FAISS)
 	@echo "== open data/report/index.html"
 
 test: lint
-	@echo "== tests without a cluster"
-	$(APART) pytest -q -n auto -m "not ray and not graph"
-	@echo "== tests of the cluster and of the graph"
-	pytest -v -m "ray or graph" $$(grep -rlE --include='*.py' 'pytest\.mark\.(ray|graph)' tests | sort)
+	$(APART) pytest -q -n auto
 
 check: lint
 	$(APART) pytest -q -n auto -m "not ray and not graph and not slow"

@@ -5,6 +5,7 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ os.environ.setdefault("RAY_AUTH_MODE", "token")
 if os.environ["RAY_AUTH_MODE"] == "token":
     os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
 
+TESTS = Path(__file__).resolve().parent
 CLUSTER_CPUS = 4
 _CLUSTER = f"""
     import sys, ray
@@ -41,16 +43,33 @@ ENVIRONMENT = {
 }
 
 
-class _ByFile(LoadScopeScheduling):
-    """One process runs all tests of a file, or of the report, so that shared fixtures are built once."""
+_LONGEST = ("graph", "ray", "report")  # start first
 
+
+@cache
+def _group(nodeid: str) -> str:
+    """The tests that one process runs, because they share what a fixture builds: those of the graph, of the
+    cluster, of the report, or of a file."""
+    file = nodeid.partition("::")[0]
+    folder = file.split("/")[1]
+    if folder in ("graph", "report"):
+        return folder
+    return "ray" if "pytest.mark.ray" in (TESTS.parent / file).read_text(encoding="utf-8") else file
+
+
+class _ByGroup(LoadScopeScheduling):
     def _split_scope(self, nodeid: str) -> str:
-        file = nodeid.partition("::")[0]
-        return "report" if file.startswith("tests/report/") else file
+        return _group(nodeid)
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling:
-    return _ByFile(config, log)
+    config.option.loadscopereorder = False
+    return _ByGroup(config, log)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    ranks = {group: rank for rank, group in enumerate(_LONGEST)}
+    items.sort(key=lambda item: ranks.get(_group(item.nodeid), len(ranks)))
 
 
 @pytest.fixture(scope="session")
