@@ -142,7 +142,7 @@ def _run(connection: socket.socket, libraries: list[str]) -> None:
     except BaseException:
         status = 1
         sys.excepthook(*sys.exc_info())
-    threading._shutdown()
+    threading._shutdown()  # type: ignore[attr-defined]  # waits for threads
     atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):
         if not stream.closed:
