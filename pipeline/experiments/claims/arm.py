@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 import torch
 from jaxtyping import Float32, Int64
-from pydantic import Field
 
 from unseen.evaluation.analysis.density import embedding_density
 from unseen.evaluation.analysis.spectrum import spectral_decay, spectrum
 from unseen.evaluation.metrics import Rows, per_query
+from unseen.evaluation.record import Record
 from unseen.frozen.head import head
 from unseen.frozen.head_training import TrainedHead, embedded, on_cached_maps, train
 from unseen.frozen.maps import Maps, Trunk
@@ -28,7 +28,6 @@ from unseen.methods.method import Method
 from unseen.methods.settings import Recipe
 from unseen.poolings.projected_gsp import ProjectedGsp
 from unseen.runtime.files import write_json
-from unseen.runtime.settings import Strict
 
 VERSION = 1  # of the numbers: change it if a change of code changes them
 REPETITIONS = 30  # of a backward pass that is timed
@@ -44,16 +43,6 @@ class Material:
     labels: Int64[np.ndarray, "N"]  # positions in `names`
     photos: str  # digest of photos and labels
     test: frozenset[str]  # test classes; all others are training classes
-
-
-class Record(Strict):
-    """The numbers of an arm."""
-
-    settings: dict[str, Any]
-    images: dict[str, int]  # of each test class with two images or more
-    classes: dict[str, dict[str, float]]  # metric -> class -> mean over its images
-    training: dict[str, float] = Field(default={})  # metric -> value
-    cpu_seconds: float
 
 
 def record(

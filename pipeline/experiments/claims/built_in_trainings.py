@@ -18,7 +18,8 @@ from unseen.config.stages import TrainSettings
 from unseen.data.ingest.ingest import ingest
 from unseen.data.ingest.settings import IngestSettings, PartsSource
 from unseen.data.shards import Shards
-from unseen.experiments.claims.arm import Record, evaluated, read_or_compute, read_record
+from unseen.evaluation.record import Record
+from unseen.experiments.claims.arm import evaluated, read_or_compute, read_record
 from unseen.experiments.claims.material import RECORDS
 from unseen.methods.settings import Recipe
 from unseen.training.export.features import Network, load_network

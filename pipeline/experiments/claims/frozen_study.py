@@ -22,9 +22,9 @@ from unseen.config.document import Document
 from unseen.config.inputs import digest
 from unseen.config.recipe_files import method_file
 from unseen.config.study_row import replaced_by_small
+from unseen.evaluation.record import Record
 from unseen.evaluation.statistics.seeds import over_seeds
 from unseen.experiments.catalogue import Catalogued, Entry, entries, printed, printed_key, study_of
-from unseen.experiments.claims.arm import Record
 from unseen.experiments.claims.claim import Claims, claims
 from unseen.experiments.claims.material import Plan, available
 from unseen.experiments.claims.results import Floor

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from unseen.experiments.claims.arm import Record
+from unseen.evaluation.record import Record
 from unseen.experiments.claims.claim import OF_CLASSES, Claim, Claims
 from unseen.experiments.claims.material import Plan, available
 from unseen.experiments.claims.results import CellResult, Comparison, Results

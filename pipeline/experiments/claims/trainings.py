@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 
 import torch
 
-from unseen.experiments.claims.arm import Record, average, floor, record
+from unseen.evaluation.record import Record
+from unseen.experiments.claims.arm import average, floor, record
 from unseen.experiments.claims.claim import OF_CLASSES
 from unseen.experiments.claims.material import RECORDS, Plan, material_of, photos_of, splits_of
 from unseen.frozen.network import Network

@@ -6,7 +6,8 @@ import pytest
 import scipy.stats
 
 from unseen.evaluation.statistics.bootstrap import class_intervals
-from unseen.evaluation.statistics.comparison import compare, compare_pairs, sign_flip_tests
+from unseen.evaluation.statistics.comparison import compare, compare_pairs
+from unseen.evaluation.statistics.sign_flips import sign_flip_tests
 
 
 def queries(

@@ -11,8 +11,8 @@ import tqdm
 
 from tools.docs.claims import built_in_state_of
 from unseen.cli import main as cli
+from unseen.evaluation.record import Record
 from unseen.experiments.claims import built_in_trainings
-from unseen.experiments.claims.arm import Record
 from unseen.experiments.claims.built_in import COMMITTED, built_in, definition, whole
 from unseen.experiments.claims.built_in_trainings import Trainings
 from unseen.experiments.claims.claim import claims
