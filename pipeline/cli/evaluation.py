@@ -42,7 +42,9 @@ def _table(paths: Sequence[Path], result: Result, settings: Settings) -> str:
     if result.differences:
         rows = [("second - first", "points", f"{confidence} interval", "p", "p (Holm)")]
         for name, (comparison, adjusted) in result.differences.items():
-            ends = span(comparison.low, comparison.high)
+            ends = "too few classes"
+            if comparison.low is not None and comparison.high is not None:
+                ends = span(comparison.low, comparison.high)
             p_values = (f"{comparison.p_value:.3g}", f"{adjusted:.3g}")
             rows.append((name_of(name), f"{100 * comparison.difference:+.1f}", ends, *p_values))
         lines += [*_aligned(rows), ""]

@@ -7,6 +7,7 @@ from typing import Any
 
 from unseen.cli.ladder_page import cells, page
 from unseen.data.labels import csv_lines
+from unseen.evaluation.statistics.better import Comparison
 from unseen.experiments.ladder.ladder import Plan, Result, Rung, ladder
 from unseen.experiments.ladder.picture import Panel, picture
 from unseen.frozen.network import default_network
@@ -95,12 +96,12 @@ def _verdict(result: Result, plan: Plan) -> Iterator[str]:
         if choice is None or difference is None:
             continue
         part = parts[rung.name]
-        verdict = "pays" if choice.low > 0 else "does not pay"
-        span = f"{100 * choice.difference:+.1f} MAP@R ({100 * choice.low:+.1f} to {100 * choice.high:+.1f})"
-        yield f"Training {part} {verdict} here: {span} on held-out training classes."
+        pays = rung.outcome == "distinct over these classes" and choice.difference > 0
+        verdict = "pays here" if pays else f"is not shown to pay here ({rung.outcome})"
+        yield f"Training {part} {verdict}: {_change(choice)} MAP@R on held-out training classes."
         yield (
-            f"On the unseen classes {rung.name} changes MAP@R by {100 * difference.difference:+.1f} "
-            f"({100 * difference.low:+.1f} to {100 * difference.high:+.1f}, p = {difference.p_value:.2g})."
+            f"On the unseen classes {rung.name} changes MAP@R by {_change(difference)}, "
+            f"p = {difference.p_value:.2g}."
         )
     yield from _other_lines(result, plan)
     if plan.ship and result.chosen.steps:
@@ -122,11 +123,17 @@ def _other_lines(result: Result, plan: Plan) -> Iterator[str]:
     for rung in trained:
         difference = rung.other_difference
         assert difference is not None
-        span = f"{100 * difference.low:+.1f} to {100 * difference.high:+.1f}"
         yield (
             f"  {rung.name:<6} changes MAP@R from {100 * difference.first:.1f} to "
-            f"{100 * difference.second:.1f}: {100 * difference.difference:+.1f} ({span})"
+            f"{100 * difference.second:.1f}: {_change(difference)}"
         )
+
+
+def _change(of: Comparison) -> str:
+    """`+1.2 (+0.4 to +2.0)`, in points."""
+    if of.low is None or of.high is None:
+        return f"{100 * of.difference:+.1f} ({of.classes} classes are too few for an interval)"
+    return f"{100 * of.difference:+.1f} ({100 * of.low:+.1f} to {100 * of.high:+.1f})"
 
 
 def groups_of(path: Path) -> dict[str, str]:

@@ -1,11 +1,10 @@
 """Metrics of vectors of any tool, and the paired comparison of two of them.
 
 The metrics are those of stage `evaluate` (evaluate.py), to the bit, and the protocol has the same hash for
-the same settings. The comparison is that of the report (statistics/comparison.py).
+the same settings. The comparison is that of the report (statistics/better.py).
 """
 
 import dataclasses
-import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,8 +17,9 @@ from unseen.evaluation.metrics import PerQuery
 from unseen.evaluation.protocol import Protocol
 from unseen.evaluation.settings import MAX_CONFIDENCE, MAX_RESAMPLES
 from unseen.evaluation.sides import Sides
-from unseen.evaluation.statistics.comparison import Comparison, compare_pairs
+from unseen.evaluation.statistics.better import Comparison, compare, flips_of
 from unseen.evaluation.statistics.holm import holm
+from unseen.evaluation.statistics.table import of_queries
 from unseen.evaluation.tables import SELECTED
 from unseen.evaluation.vectors import read_vectors, sides_of_arrays
 from unseen.runtime.errors import UserError
@@ -139,13 +139,11 @@ def _evaluated(sides: Sequence[Sides], settings: Settings) -> Result:
 
 def _differences(first: PerQuery, second: PerQuery, settings: Settings) -> dict[str, Difference]:
     columns, others = first.columns(), second.columns()
-    flips = max(settings.bootstrap, math.ceil(4 * len(columns) / (1 - settings.confidence)))
+    flips = flips_of(len(columns), settings.confidence)
     comparisons = {
-        name: compare_pairs(
-            [values[None], others[name][None]],
+        name: compare(
+            of_queries([values[None], others[name][None]], first.label),
             [(0, 1)],
-            first.label,
-            settings.bootstrap,
             flips,
             settings.confidence,
             settings.seed,

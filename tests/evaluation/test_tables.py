@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from unseen.evaluation.metrics import Rows, per_query
-from unseen.evaluation.statistics.comparison import compare
+from unseen.evaluation.statistics.better import compare
+from unseen.evaluation.statistics.table import of_queries
 from unseen.evaluation.tables import query_table, read_runs, read_table, write_table
 from unseen.runtime.errors import UserError
 
@@ -29,7 +30,8 @@ def test_reads_runs_from_per_query_files(tmp_path: Path) -> None:
             runs.values, np.stack([result.columns()[name] for result in results[:2]]), equal_nan=True
         )
         assert np.isnan(runs.values[:, 6]).all()
-        assert compare(runs.values[:1], runs.values[1:], runs.label, 100, 0.95, 0).queries == 6
+        table = of_queries([runs.values[:1], runs.values[1:]], runs.label)
+        assert compare(table, [(0, 1)], 100)[0].queries == 6
     with pytest.raises(UserError, match=r"2\.parquet does not contain the same queries as .*0\.parquet"):
         read_runs(paths, "recall_at_1")
     with pytest.raises(UserError, match=r"no column recall_at_3\.\n.*row_id, label, relevant"):

@@ -9,7 +9,6 @@ import re
 import sys
 from importlib import import_module
 from itertools import starmap, takewhile
-from pathlib import Path
 from typing import Any, get_args
 
 import torch

@@ -5,8 +5,9 @@ the published features, and with what the other folds trained. The values of all
 
     the size         the frozen rung with the largest MAP@R
     the lengths      the number of steps of each trained rung at this size with the largest MAP@R
-    the rung         of the trained rungs that are ahead of `frozen` at this size (95% interval over classes),
-                     that with the largest MAP@R, else `frozen`
+    the rung         of the trained rungs that are better than `frozen` at this size (by the rule of
+                     evaluation/statistics/better.py, the trained rungs are one family), that with the largest
+                     MAP@R, else `frozen`
 
 Then the rungs are trained on all training classes for the chosen lengths. The test classes choose nothing.
 """
@@ -27,7 +28,8 @@ from unseen.evaluation.evaluate import evaluate
 from unseen.evaluation.external import Metrics, Settings
 from unseen.evaluation.metrics import Rows, per_query
 from unseen.evaluation.sides import Sides
-from unseen.evaluation.statistics.comparison import Comparison, compare
+from unseen.evaluation.statistics.better import LEAST, Comparison, Outcome, Verdict, compare, decide
+from unseen.evaluation.statistics.table import of_queries
 from unseen.evaluation.tables import SELECTED
 from unseen.experiments.ladder.head import HeadTrainer, require_head
 from unseen.experiments.ladder.head import inputs as head_inputs
@@ -81,6 +83,8 @@ class Rung(NamedTuple):
         None  # of MAP@R from the frozen rung of the same size, on the test classes
     )
     validation_difference: Comparison | None = None  # the same on held-out training classes
+    outcome: Outcome | None = None  # of the latter, in the family of all trained rungs
+    adjusted: float | None = None  # its p value
     other: Metrics | None = None  # on the photos of another kind
     other_difference: Comparison | None = None  # the same on these photos
 
@@ -180,12 +184,15 @@ def ladder(photos: Path, output: Path, plan: Plan, labels: str = FOLDERS) -> Res
         trainers.append(AdaptTrainer(adapted, plan.loss, plan.seed))
     classes = _Classes(numbers, sides, training, test, other)
     climbed = [_climbed(trainer, classes, measured[best], values[best], best) for trainer in trainers]
-    rungs += [rung for rung, _ in climbed]
-    ahead = [index for index, (rung, _) in enumerate(climbed) if _is_ahead(rung)]
+    verdicts = _judged([rung for rung, _ in climbed])
+    for (rung, _), verdict in zip(climbed, verdicts, strict=True):
+        rungs.append(rung._replace(outcome=verdict.outcome, adjusted=verdict.adjusted))
+    ahead = [index for index, verdict in enumerate(verdicts) if verdict.sign > 0]
     if not ahead:
         return Result(rungs, frozen, parts)
     index = max(ahead, key=lambda index: climbed[index][0].validation)
-    (chosen, trained), trainer = climbed[index], trainers[index]
+    chosen = rungs[len(measured) + index]
+    (_, trained), trainer = climbed[index], trainers[index]
     rows = labelled if plan.ship else training
     if plan.ship:
         (trained,) = _train(trainer, rows, numbers, (chosen.steps,), test)
@@ -194,9 +201,10 @@ def ladder(photos: Path, output: Path, plan: Plan, labels: str = FOLDERS) -> Res
     return Result(rungs, chosen, parts)
 
 
-def _is_ahead(rung: Rung) -> bool:
-    assert rung.validation_difference is not None
-    return rung.validation_difference.low > 0
+def _judged(trained: Sequence[Rung]) -> list[Verdict]:
+    """The verdicts on the trained rungs. Their control `frozen` is the network without a head, the floor."""
+    compared = [rung.validation_difference for rung in trained if rung.validation_difference is not None]
+    return decide(compared, [LEAST["map_at_r"]] * len(compared), [None] * len(compared))
 
 
 def _climbed(
@@ -230,8 +238,8 @@ def _climbed(
         seconds,
         _difference(published.test, tested, labels[test]),
         _compared(frozen.held_out[training], held_out[length][training], labels[training]),
-        tested_other and tested_other.metrics,
-        _difference(published.other, tested_other, labels[other]),
+        other=tested_other and tested_other.metrics,
+        other_difference=_difference(published.other, tested_other, labels[other]),
     )
     return rung, trained
 
@@ -352,8 +360,8 @@ def _difference(
 def _compared(
     first: Float64[np.ndarray, "Q"], second: Float64[np.ndarray, "Q"], labels: Int64[np.ndarray, "Q"]
 ) -> Comparison:
-    """second - first, paired, with classes resampled."""
-    return compare(first[None], second[None], labels, SETTINGS.bootstrap, SETTINGS.confidence, SETTINGS.seed)
+    """second - first, paired."""
+    return compare(of_queries([first[None], second[None]], labels), [(0, 1)])[0]
 
 
 def _mean(values: Float64[np.ndarray, "N"]) -> float:

@@ -11,7 +11,7 @@ from tests.photos import save_products
 from tests.torch_counter import TorchCounter
 from unseen.cli import main as cli
 from unseen.evaluation.external import evaluate_vectors
-from unseen.evaluation.statistics.comparison import Comparison
+from unseen.evaluation.statistics.better import Comparison
 from unseen.experiments.ladder import ladder as module
 from unseen.experiments.ladder.head import HeadTrainer
 from unseen.experiments.ladder.ladder import Plan, Rung, ladder
@@ -23,6 +23,8 @@ from unseen.frozen.tail import AdaptTrainer
 from unseen.frozen.trained import Trained
 from unseen.networks.published_network import timm
 from unseen.runtime.errors import UserError
+
+BETTER = {"difference": 0.02, "low": 0.01, "high": 0.03, "p_value": 0.001, "classes": 20}
 
 
 @pytest.fixture
@@ -85,12 +87,13 @@ def test_writes_the_rung_that_held_out_classes_choose(
     compare = module._compared
 
     def decided(*arguments: np.ndarray) -> Comparison:
-        return compare(*arguments)._replace(low=0.01 if ahead else -0.01)
+        return compare(*arguments)._replace(**(BETTER if ahead else BETTER | {"low": -0.01}))
 
     monkeypatch.setattr(module, "_compared", decided)
     output = tmp_path / "out"
     result = ladder(photos, output, Plan(network, (32,), head=None, adapt=False, ship=ship))
     assert result.chosen.name == ("linear" if ahead else "frozen")
+    assert result.rungs[1].outcome == ("distinct over these classes" if ahead else "open")
     about = json.loads((output / "model/network.json").read_text())
     assert ("linear" in about) is ahead
     trained = {f"product {number:02d}" for number in range(20)} - (set() if ship else result.split.test)
@@ -118,7 +121,7 @@ def choose(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     compare, climb = module._compared, module._climbed
 
     def decided(*arguments: np.ndarray) -> Comparison:
-        return compare(*arguments)._replace(low=0.01)
+        return compare(*arguments)._replace(**BETTER)
 
     def climbed(*arguments: object) -> tuple[Rung, Trained]:
         rung, trained = climb(*arguments)
@@ -271,7 +274,7 @@ def test_the_command_prints_the_table_and_its_model_builds_a_catalog(
     cli.main(["ladder", str(photos), str(output), *options, "--groups", str(groups)])
     printed = capsys.readouterr().out
     assert "30 photos of 10 unseen classes, 10 training classes" in printed
-    assert "Training a linear layer" in printed
+    assert "Training a linear layer is not shown to pay here (too few classes to decide): " in printed
     assert "Training the last layers" in printed
     assert f"Page, picture and all numbers: {output / 'ladder.html'}, ladder.svg, ladder.json" in printed
     content = json.loads((output / "ladder.json").read_text())
