@@ -174,6 +174,7 @@ def compare(
     if classes:
         means, weights = table.values.mean(axis=2), table.weights()
         p_values, exact = sign_flip_tests((weights * means).mean(axis=1).T, pairs, flips, seed)
+    if classes >= MIN_CLASSES:
         of_class = influences(means, weights).mean(axis=1)
         spreads = spread(of_class[second] - of_class[first], weights.mean(axis=0))
         if differences.shape[1] > 1:

@@ -63,12 +63,12 @@ def influences(
     """u_c of the averages of C class means. weights: sum to 1; a class without weight has no influence."""
     centred = means - (weights * means).sum(axis=-1, keepdims=True)
     scale = 1 - 2 * weights + np.square(weights).sum(axis=-1, keepdims=True)
-    return weights * np.divide(centred, np.sqrt(scale), out=np.zeros_like(centred), where=scale > 0)
+    return weights * centred / np.sqrt(scale)
 
 
 def spread(of_class: Float64[np.ndarray, "... C"], weights: Float64[np.ndarray, "C"]) -> Spread:
     """v, f and g of averages with the influences `of_class`."""
-    classes = max(int((weights > 0).sum()), 3)  # fewer have no interval
+    classes = int((weights > 0).sum())
     variance = np.square(of_class).sum(axis=-1)
     third = (of_class**3).sum(axis=-1) * classes**2 / ((classes - 1) * (classes - 2))
     skewness = np.divide(third, variance**1.5, out=np.zeros_like(variance), where=variance > 0)
