@@ -15,9 +15,9 @@ from jaxtyping import Float, Float32, Int64
 from torch import Tensor, nn
 
 from unseen.data.sampler import EpochSampler
-from unseen.experiments.ladder.proxies import PROXY_RATE, ProxyMethod, criterion_of, proxy_recipe
 from unseen.frozen.head_training import training_steps
 from unseen.frozen.network import add_linear
+from unseen.frozen.proxies import PROXY_RATE, ProxyMethod, criterion_of, proxy_recipe
 from unseen.frozen.trained import Trained
 from unseen.frozen.trunk import CachedBackbone, Layout
 from unseen.methods.method import unit

@@ -31,11 +31,11 @@ from jaxtyping import Float, Float32, Int64
 from torch import Tensor, nn
 
 from unseen.data.sampler import EpochSampler
-from unseen.experiments.ladder.proxies import PROXY_RATE, ProxyMethod, criterion_of, proxy_recipe
 from unseen.frozen.head_training import MapLoader, training_steps
 from unseen.frozen.maps import Maps, Trunk, maps_of
 from unseen.frozen.network import WEIGHTS, Network, add_tail, load_network, write_network
 from unseen.frozen.pictures import Listed
+from unseen.frozen.proxies import PROXY_RATE, ProxyMethod, criterion_of, proxy_recipe
 from unseen.frozen.trained import Trained
 from unseen.frozen.trunk import CachedBackbone, Layout
 from unseen.methods.method import unit

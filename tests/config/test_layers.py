@@ -24,6 +24,7 @@ from unseen.experiments.ladder.head import recipe_of_head
 from unseen.experiments.sweep.space import trial
 from unseen.frozen.head import SETTING, head
 from unseen.frozen.maps import Trunk
+from unseen.frozen.trunk import Layout
 from unseen.networks.backbone import Backbone
 from unseen.runtime.errors import UserError
 
@@ -80,6 +81,7 @@ TRUNK = Trunk(
     {"name": "vit", "pretrained": True, "stages": [-2, -1], "arguments": {"img_size": 224}},
     Input(size=200, resize=210),
     "digest",
+    Mock(spec=Layout),
 )
 
 

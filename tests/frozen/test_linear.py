@@ -5,8 +5,8 @@ import pytest
 
 from tests.vectors import unit
 from unseen.evaluation.metrics import quick_metrics
-from unseen.experiments.ladder.proxies import LOSSES
 from unseen.frozen.linear import mapped, train
+from unseen.frozen.proxies import LOSSES
 
 DIM, EACH = 24, 8
 

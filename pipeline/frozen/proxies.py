@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from unseen.data.settings import Batch
 from unseen.losses.settings import ArcFaceLoss, CosFaceLoss, NormalizedSoftmaxLoss, ProxyLoss
+from unseen.methods import modules
 from unseen.methods.method import Method, Observed, Outputs, unit
-from unseen.methods.modules import proxy_loss
 from unseen.methods.settings import BaselineRecipe, Optimizer, Schedule, Training
 from unseen.networks.backbone import Backbone
 
@@ -58,7 +58,7 @@ def criterion_of(
     """The loss of a name of LOSSES, with the proxies at the mean features of their classes, 0 to C - 1."""
     classes, dim = int(targets.max()) + 1, features.shape[1]
     with torch.random.fork_rng(devices=[]), torch.no_grad():
-        criterion = proxy_loss(LOSSES[loss], classes, dim)
+        criterion = modules.loss(LOSSES[loss], classes=classes, dim=dim)
         means = torch.zeros(classes, dim)
         means.index_add_(0, torch.from_numpy(targets), torch.from_numpy(features))
         criterion.get_parameter("proxies").copy_(unit(means))
