@@ -214,7 +214,6 @@ def _first_paragraph(documented: Any) -> str:
 
 
 def _path(module: str) -> str:
-    return f"`{module.replace('.', '/')}.py`" if module else ""
     return f"`{module.replace('.', '/').replace('unseen/', 'pipeline/', 1)}.py`" if module else ""
 
 
