@@ -14,8 +14,8 @@ study     `unseen study --mini` and MLRC folds, in a copy of the working tree
 catalog   `unseen index` and `unseen find` on drawn photos
 
 A dump has one value for each item: a number or word of a JSON result, or the SHA-256 of a text or file.
-Values of the keys TIMES, and paths, commits and dates of the report, are removed before. Parts are
-compared if both dumps contain them. Exit status 1: an item differs.
+Values of the keys TIMES, paths of temporary folders, and commits and dates in the report are left out.
+`dump` replaces the named parts of a file that exists. Exit status of `compare`: 1 if an item differs.
 """
 
 import argparse
@@ -322,7 +322,7 @@ def catalog() -> Items:
     with tempfile.TemporaryDirectory() as folder:
         base = Path(folder)
         draw_photos(base / "photos")
-        run("-m", "unseen", "index", "photos", "catalog", "--labels", "folders", cwd=base)
+        run("-m", "unseen", "index", "photos", "catalog", "--labels", "folders", "--size", 64, cwd=base)
         queries = ["photos/product 03/1.png", "photos/product 07/5.png", "--at-most-false", "40%"]
         found = run("-m", "unseen", "find", "catalog", *queries, "--json", "--page", "found.html", cwd=base)
         yield from leaves(json.loads(found.replace(folder, "")), "find")
@@ -348,7 +348,10 @@ def dump(path: Path, parts: Iterable[str]) -> None:
     content = json.loads(path.read_text()) if path.is_file() else {}
     for part in parts:
         begin = cpu_seconds()
-        content[part] = dict(PARTS[part]())
+        items = list(PARTS[part]())
+        content[part] = dict(items)
+        if len(items) != len(content[part]):
+            raise SystemExit(f"{part}: two items have one name")
         path.write_text(json.dumps(content, indent=1, ensure_ascii=False), encoding="utf-8")
         print(
             f"{part}: {len(content[part]):,} items, {cpu_seconds() - begin:.1f} CPU seconds", file=sys.stderr
@@ -358,16 +361,16 @@ def dump(path: Path, parts: Iterable[str]) -> None:
 def compared(before: dict[str, dict[str, Any]], after: dict[str, dict[str, Any]]) -> tuple[str, bool]:
     """A Markdown table of the parts that both dumps contain, and whether all their items are equal."""
     lines = ["| part | items | equal | differing | first of them |", "|---|---|---|---|---|"]
-    parts = [part for part in before if part in after]
-    same = True
-    for part in parts:
+    same, absent = bool(before.keys() & after.keys()), object()
+    for part in (part for part in before if part in after):
         names = before[part] | after[part]
-        absent = object()
         first = [name for name in names if before[part].get(name, absent) != after[part].get(name, absent)]
-        same &= not first
+        same &= bool(names) and not first
         shown = ", ".join(f"`{name}`" for name in first[:4])
         lines.append(f"| {part} | {len(names):,} | {len(names) - len(first):,} | {len(first):,} | {shown} |")
-    return "\n".join(lines), same and bool(parts)
+    if missing := ", ".join(sorted(before.keys() ^ after.keys())):
+        lines += ["", f"In one of the dumps only: {missing}."]
+    return "\n".join(lines), same
 
 
 def main() -> None:
