@@ -133,26 +133,28 @@ def variants(dataset: str, method: str) -> str:
 
 def recipes() -> Items:
     from unseen.cli.recipe import recipe as as_text
+    from unseen.config.definitions import Definitions
     from unseen.config.document import Params
     from unseen.config.recipe_files import published
-    from unseen.config.resolve import resolve, sweep_settings
-    from unseen.experiments.catalogue import entries, studies, with_rows
-    from unseen.experiments.claims.arm import recipe_of as on_photos
-    from unseen.experiments.claims.built_in import built_in
-    from unseen.experiments.claims.built_in import recipe_of as whole
+    from unseen.config.resolve import sweep_settings
+    from unseen.experiments.catalogue import definitions, entries, studies
+    from unseen.experiments.claims.built_in import built_in, whole
     from unseen.experiments.claims.claim import claims as all_claims
     from unseen.experiments.claims.frozen_study import frozen_studies, head_of
-    from unseen.experiments.folds.members import fold_recipe
+    from unseen.experiments.folds.members import fold
     from unseen.experiments.ladder.head import recipe_of_head
     from unseen.experiments.sweep.space import draw, trial_recipes
-    from unseen.frozen.head import head_recipe
+    from unseen.frozen.head import head
     from unseen.frozen.maps import trunk
     from unseen.frozen.network import default_network
 
     sets, methods = published("datasets"), published("methods")
     with_trainings = [item for item in studies().values() if item.study.has_rows]
     rows = {entry.method: entry for item in with_trainings for entry in entries(item)}
-    params, of_user = with_rows(Params(text=""), *rows), Params()
+    known, of_user = definitions(Params(text=""), *rows), Definitions(Params())
+
+    def made(of: Definitions, dataset: str, method: str) -> Any:
+        return of.layers(dataset, method).recipe()
 
     def trials(dataset: str, method: str) -> Any:
         space = sweep_settings(of_user, method)
@@ -160,34 +162,41 @@ def recipes() -> Items:
 
     for dataset in sets:
         for method in (*methods, *rows):
-            yield f"run/{dataset}/{method}", recipe_or_error(resolve, params, dataset, method)
+            yield f"run/{dataset}/{method}", recipe_or_error(made, known, dataset, method)
         for method in methods:
-            published_recipe = resolve(params, dataset, method)
             for model in range(1, FOLDS + 1):
-                value = recipe_or_error(fold_recipe, published_recipe, model, FOLDS)
+                value = recipe_or_error(
+                    lambda d, m, k: fold(known.layers(d, m), k, FOLDS).recipe(), dataset, method, model
+                )
                 yield f"fold/{dataset}/{method}/{model}", value
             yield f"trials/{dataset}/{method}", recipe_or_error(trials, dataset, method)
             changed = Params(text=variants(dataset, method))
             for variant in (method, "like", "twice"):
-                value = recipe_or_error(resolve, changed, dataset, variant)
+                value = recipe_or_error(made, Definitions(changed), dataset, variant)
                 yield f"variant/{dataset}/{method}/{variant}", value
             if dataset in ("parts", "cub"):
                 yield f"text/{dataset}/{method}", digest(as_text(changed, dataset, "twice"))
-    with tempfile.TemporaryDirectory() as folder:
-        frozen = trunk(default_network(), Path(folder) / "network", (-2, -1))
-    known, setting = all_claims(), built_in()
-    for arm in known.arms:
-        yield f"whole/{arm}", recipe_or_error(whole, known, setting, arm)
-        yield f"head/{arm}", recipe_or_error(head_recipe, *known.arm(arm))
-        yield f"on photos/{arm}", recipe_or_error(on_photos, *known.arm(arm), frozen)
+    # Recipes contain this path.
+    frozen = trunk(default_network(), Path(tempfile.gettempdir(), "unseen-equality"), (-2, -1))
+    of_claims, setting = all_claims(), built_in()
+
+    def of_head(method: str, changes: dict[str, Any], on: Any = None) -> Any:
+        return head(method, on, changes).recipe()
+
+    for arm in of_claims.arms:
+        yield f"whole/{arm}", recipe_or_error(lambda name: whole(of_claims, setting, name).recipe(), arm)
+        yield f"head/{arm}", recipe_or_error(of_head, *of_claims.arm(arm))
+        yield f"on photos/{arm}", recipe_or_error(of_head, *of_claims.arm(arm), frozen)
     for study, about in frozen_studies().items():
         for method in (name for name in rows if name.startswith(study)):
-            head = head_of(rows[method], about, known.setting)
-            yield f"frozen study/{study}/{method}", recipe_or_error(on_photos, *head, frozen)
+            changes = head_of(rows[method], about, of_claims.setting)
+            yield f"frozen study/{study}/{method}", recipe_or_error(of_head, *changes, frozen)
     for method in methods:
         yield f"rung/{method}", recipe_or_error(recipe_of_head, method, frozen, 5)
     for text, dataset, method in WRONG:
-        value = recipe_or_error(resolve, Params(text=text), dataset, method)
+        value = recipe_or_error(
+            lambda t, d, m: made(Definitions(Params(text=t)), d, m), text, dataset, method
+        )
         yield f"error/{text} {dataset} {method}", value
 
 
@@ -195,10 +204,8 @@ def splits() -> Items:
     import numpy as np
 
     from unseen.data.class_split import split_classes
-    from unseen.data.folds import validation_classes
-    from unseen.data.ingest.splits import held_out
     from unseen.data.settings import Fold
-    from unseen.experiments.ladder.split import split
+    from unseen.data.splits import grouped, held_out, validation_classes
 
     folds = [(0.2, 0, Fold(model=model, folds=FOLDS)) for model in range(1, FOLDS + 1)]
     for classes in (24, 98, 203):
@@ -217,7 +224,7 @@ def splits() -> Items:
                 chosen = sorted(held_out(names, share, order, seed))
                 yield f"ingest/{classes}/{order}/{share}/{seed}", digest(chosen)
             for group_of in (None, groups):
-                test, of_folds = split(names, share, FOLDS, seed, group_of)
+                test, of_folds = grouped(names, share, FOLDS, seed, group_of)
                 name = f"ladder/{classes}/{share}/{seed}/{bool(group_of)}"
                 yield name, digest([sorted(test), *map(sorted, of_folds)])
 
