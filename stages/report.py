@@ -24,15 +24,15 @@ def run() -> None:
     data = read_report_data(
         Path("data"),
         axes.datasets,
-        axes.methods,
-        axes.seeds,
-        inputs.sweeps,
-        axes.ensembles,
-        inputs.like,
-        revision_of(Path()),
-        inputs.costs,
-        inputs.studies,
-        inputs.own_photos,
+        methods=axes.methods,
+        seeds=axes.seeds,
+        sweeps=inputs.sweeps,
+        ensembles=axes.ensembles,
+        like=inputs.like,
+        revision=revision_of(Path()),
+        costs=inputs.costs,
+        studies=inputs.studies,
+        own_photos=inputs.own_photos,
     )
     page = build(data, settings.title, settings.queries, settings.neighbours, settings.thumbnail)
     with atomic_directory(Path("data/report")) as directory:

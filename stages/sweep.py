@@ -25,7 +25,16 @@ def run(dataset: str, method: str) -> None:
     machine = machine.model_copy(update={"loader_threads": loader_threads})
     output = Path("data/sweep", dataset, method)
     with field_origins(known, dataset, method):
-        sweep(known, dataset, method, inputs, concurrent, machine, Path.cwd(), output)
+        sweep(
+            known,
+            dataset,
+            method=method,
+            inputs=inputs,
+            concurrent=concurrent,
+            machine=machine,
+            root=Path.cwd(),
+            output=output,
+        )
 
 
 if __name__ == "__main__":

@@ -72,7 +72,16 @@ def run_trials(
     threads = max(job.threads for job in jobs.values())
     with imported("torch", "pandas"), connection(concurrent, gpu != "no") as cluster:
         bundle = cluster.claim(concurrent, threads, usable_gpu(gpu, cluster))
-        _tune(jobs, directory, concurrent, bundle, metric, rungs, listener, loop)
+        _tune(
+            jobs,
+            directory,
+            concurrent=concurrent,
+            bundle=bundle,
+            metric=metric,
+            rungs=rungs,
+            listener=listener,
+            loop=loop,
+        )
 
 
 def _tune(

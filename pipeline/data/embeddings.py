@@ -68,7 +68,14 @@ def write(
     if attributes is not None:
         columns.append(_lists(attributes))
     rows = Embeddings(
-        row_ids, labels, embeddings, is_query, is_gallery, attributes, scales, training_protocol
+        row_ids,
+        labels,
+        embedding=embeddings,
+        is_query=is_query,
+        is_gallery=is_gallery,
+        attributes=attributes,
+        scales=scales,
+        training_protocol=training_protocol,
     )
     metadata = {"schema_version": str(SCHEMA_VERSION), "sha256": _sha256(rows)}
     if scales != (1.0,):
@@ -132,7 +139,16 @@ def read(path: Path) -> Embeddings:
     if not scales:
         raise UserError(f"{path} has scales {text}, expected a list of numbers.", remedy)
     protocol = (schema.metadata or {}).get(b"training_protocol", SELECTED.encode()).decode(errors="replace")
-    rows = Embeddings(row_id, label, embedding, is_query, is_gallery, attributes, scales, protocol)
+    rows = Embeddings(
+        row_id,
+        label,
+        embedding=embedding,
+        is_query=is_query,
+        is_gallery=is_gallery,
+        attributes=attributes,
+        scales=scales,
+        training_protocol=protocol,
+    )
     written = (schema.metadata or {}).get(b"sha256", b"none").decode(errors="replace")
     if (digest := _sha256(rows)) != written:
         raise UserError(

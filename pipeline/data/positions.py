@@ -173,14 +173,14 @@ def _map(row: dict[str, Any]) -> PositionMap:
     return PositionMap(
         row["row_id"],
         row["label"],
-        row["source"],
-        _four(row["region"]),
-        row["name"],
-        np.array(row["weights"], np.float32).reshape(size),
-        row["detail"],
-        row["reference"],
-        None if prototype is None else np.array(prototype, np.int32).reshape(size),
-        None if point is None else (float(point[0]), float(point[1])),
+        source=row["source"],
+        region=_four(row["region"]),
+        name=row["name"],
+        weights=np.array(row["weights"], np.float32).reshape(size),
+        detail=row["detail"],
+        reference=row["reference"],
+        prototype=None if prototype is None else np.array(prototype, np.int32).reshape(size),
+        point=None if point is None else (float(point[0]), float(point[1])),
     )
 
 

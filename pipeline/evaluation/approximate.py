@@ -34,7 +34,14 @@ def evaluate_index(
     metrics: dict[str, float | int | str] = {f"approximate_{name}": value for name, value in values.items()}
     k = min(NEIGHBOURS, max(1, len(gallery.row_id) - 1))
     measured = recall(
-        index, gallery.embedding, gallery.row_id, queries.embedding, queries.row_id, k, sample, protocol.seed
+        index,
+        gallery.embedding,
+        gallery_ids=gallery.row_id,
+        queries=queries.embedding,
+        query_ids=queries.row_id,
+        k=k,
+        sample=sample,
+        seed=protocol.seed,
     )
     metrics["approximate_search_recall_at_1"] = round(measured.at_1, DIGITS)
     metrics[f"approximate_search_recall_at_{k}"] = round(measured.at_k, DIGITS)

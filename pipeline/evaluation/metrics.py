@@ -136,12 +136,12 @@ def per_query(
         blocks = rank_blocks(
             queries.embedding,
             queries.row_id,
-            queries.label,
-            gallery.embedding,
-            gallery.row_id,
-            gallery.label,
-            None if full_ranking else depth,
-            counter,
+            query_labels=queries.label,
+            gallery=gallery.embedding,
+            gallery_ids=gallery.row_id,
+            gallery_labels=gallery.label,
+            depth=None if full_ranking else depth,
+            counter=counter,
         )
     else:
         blocks = _searched(queries, gallery, relevant, recall_at, search)
@@ -160,15 +160,15 @@ def per_query(
     return PerQuery(
         queries.row_id,
         queries.label,
-        relevant,
-        recall,
-        r_precision,
-        ap_at_r,
-        ap if full_ranking else None,
-        first,
-        recall_at,
-        neighbours,
-        similarities,
+        relevant=relevant,
+        recall=recall,
+        r_precision=r_precision,
+        ap_at_r=ap_at_r,
+        ap=ap if full_ranking else None,
+        first=first,
+        recall_at=recall_at,
+        neighbours=neighbours,
+        similarities=similarities,
     )
 
 

@@ -202,13 +202,13 @@ def calibrate(
     return Threshold(
         similarity,
         share,
-        confidence,
-        float(rates[chosen]),
-        float(limits[chosen]),
-        len(np.unique(of_catalog.label)),
-        len(of_catalog.row),
-        None if alone.all() else float((of_catalog.same[~alone] >= similarity).mean()),
-        None if trained is None else count,
+        confidence=confidence,
+        measured=float(rates[chosen]),
+        limit=float(limits[chosen]),
+        products=len(np.unique(of_catalog.label)),
+        photos=len(of_catalog.row),
+        matched=None if alone.all() else float((of_catalog.same[~alone] >= similarity).mean()),
+        trained=None if trained is None else count,
     )
 
 

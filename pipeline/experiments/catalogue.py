@@ -304,13 +304,15 @@ def _drafts(item: Catalogued) -> Iterator[tuple[str, str, StudyRow, str | None]]
                 StudyRow(
                     item.document,
                     item.name,
-                    like,
-                    changes,
-                    study.protocol,
-                    (*study.numeric_axes, *study.tied, *study.kept) if item.is_published else None,
-                    study.reduce.model_dump(mode="json") if study.reduce else None,
-                    study.analyze_reduce.model_dump(mode="json") if study.analyze_reduce else None,
-                    study.search.model_dump(mode="json") if study.search else None,
+                    like=like,
+                    recipe=changes,
+                    protocol=study.protocol,
+                    kept=(*study.numeric_axes, *study.tied, *study.kept) if item.is_published else None,
+                    reduce=study.reduce.model_dump(mode="json") if study.reduce else None,
+                    analyze_reduce=study.analyze_reduce.model_dump(mode="json")
+                    if study.analyze_reduce
+                    else None,
+                    search=study.search.model_dump(mode="json") if study.search else None,
                 ),
                 key if not point else None,
             )

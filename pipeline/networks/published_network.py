@@ -86,15 +86,15 @@ def published(name: str) -> Published:
     return Published(
         f"{about.architecture}.{about.tag}" if about.tag else str(about.architecture),
         width,
-        bool(about.fixed_input_size),
-        float(about.crop_pct),
-        about.crop_mode == "squash",
-        str(about.interpolation),
-        _triple(about.mean),
-        _triple(about.std),
-        0 < classes <= LARGEST_PROJECTION and infer_imagenet_subset(about) is None,
-        str(about.license or "unknown"),
-        hub or str(about.url or "unknown"),
+        fixed=bool(about.fixed_input_size),
+        crop_share=float(about.crop_pct),
+        squash=about.crop_mode == "squash",
+        interpolation=str(about.interpolation),
+        mean=_triple(about.mean),
+        std=_triple(about.std),
+        projection=0 < classes <= LARGEST_PROJECTION and infer_imagenet_subset(about) is None,
+        licence=str(about.license or "unknown"),
+        file=hub or str(about.url or "unknown"),
     )
 
 

@@ -29,10 +29,10 @@ def study_table(report_data: ReportData, dataset: str, study: StudyInputs) -> St
     return StudyTable(
         study,
         dataset,
-        columns,
-        lines,
-        rank_correlations(columns, lines, study.metric),
-        points_of(table, study, printed),
-        bool(printed),
-        relative_gains(study, columns, lines),
+        columns=columns,
+        lines=lines,
+        ranks=rank_correlations(columns, lines, study.metric),
+        points=points_of(table, study, printed),
+        is_printed=bool(printed),
+        gains=relative_gains(study, columns, lines),
     )

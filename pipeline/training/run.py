@@ -95,11 +95,23 @@ def begin(job: Job, worker: Worker, clock: Clock) -> TrainingRun:
         else hold_out(shards, share, job.seed, fold, of_group=recipe.batch.sampling == "tuples")
     )
     facts = identity(job, shards.fingerprint, worker.device.type, recipe.training.precision)
-    parts = _parts(job, recipe, worker, shards, split)
+    sampler, loader, learner = _parts(job, recipe, worker, shards, split)
     state = state_directory(job, facts)
     checkpoints = None if state is None else Checkpoints(state, digest(facts))
     return TrainingRun(
-        job, recipe, worker, shards, split, *parts, facts, state, checkpoints, clock, Live(job, worker.rank)
+        job=job,
+        recipe=recipe,
+        worker=worker,
+        shards=shards,
+        split=split,
+        sampler=sampler,
+        loader=loader,
+        learner=learner,
+        identity=facts,
+        state=state,
+        checkpoints=checkpoints,
+        clock=clock,
+        live=Live(job, worker.rank),
     )
 
 

@@ -74,7 +74,14 @@ def build(
     photos, output = Path(photos), Path(output)
     with exclusive(output.resolve().with_name(f".{output.resolve().name}.lock"), f"builds {output}"):
         return _build(
-            photos, output, model, skip_damaged, index, labels, Processes(processes, workers), precision
+            photos,
+            output,
+            model=model,
+            skip_damaged=skip_damaged,
+            index=index,
+            labels=labels,
+            processes=Processes(processes, workers),
+            precision=precision,
         )
 
 
@@ -100,7 +107,16 @@ def _build(
         raise UserError(f"{output} exists and is not a catalog.", "Choose another directory, or remove it.")
     with _model(output, model) as (source, model_name):
         embedder = Embedder(source, _precision(output, precision))
-        return _build_with(photos, output, embedder, model_name, skip_damaged, index, labels, processes)
+        return _build_with(
+            photos,
+            output,
+            embedder=embedder,
+            model_name=model_name,
+            skip_damaged=skip_damaged,
+            index=index,
+            labels=labels,
+            processes=processes,
+        )
 
 
 def _build_with(

@@ -88,7 +88,15 @@ def index(
     if model is not None and network is not None:
         raise click.UsageError("Name either --model or --network.")
     write_catalog(
-        photos, catalog, model or network, kind, labels, skip_damaged, duplicates, workers, precision
+        photos,
+        catalog,
+        model=model or network,
+        kind=kind,
+        labels=labels,
+        skip_damaged=skip_damaged,
+        duplicates_html=duplicates,
+        workers=workers,
+        precision=precision,
     )
 
 

@@ -235,4 +235,16 @@ def claims(
         raise click.UsageError("--photos is missing: name a folder with one folder of photos per class.")
     if names and studies:
         raise click.UsageError("name claims or --study, not both.")
-    sys.stdout.write(computed(names, studies, photos, output, weights, groups, seeds, at_most, download))
+    sys.stdout.write(
+        computed(
+            names,
+            studies,
+            photos=photos,
+            output=output,
+            weights=weights,
+            groups=groups,
+            seeds=seeds,
+            at_most=at_most,
+            download=download,
+        )
+    )

@@ -187,14 +187,14 @@ def compare(
         Comparison(
             float(by_seed[a].mean()),
             float(by_seed[b].mean()),
-            float(differences[row].mean()),
-            min(ends[row]) if has_interval else None,
-            max(ends[row]) if has_interval else None,
-            max(float(p_values[row]), _over_seeds(differences[row])),
-            table.queries(),
-            classes,
-            exact,
-            seeds[row],
+            difference=float(differences[row].mean()),
+            low=min(ends[row]) if has_interval else None,
+            high=max(ends[row]) if has_interval else None,
+            p_value=max(float(p_values[row]), _over_seeds(differences[row])),
+            queries=table.queries(),
+            classes=classes,
+            exact=exact,
+            seeds=seeds[row],
         )
         for row, (a, b) in enumerate(pairs)
     ]

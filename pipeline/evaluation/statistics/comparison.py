@@ -83,15 +83,15 @@ def compare_pairs(
         low, high = np.quantile(averages[:, second] - averages[:, first], [tail, 1 - tail])
         comparisons.append(
             Comparison(
-                float(means[first].mean()),
-                float(means[second].mean()),
-                float((means[second] - means[first]).mean()),
-                float(low),
-                float(high),
-                p_value,
-                len(labels),
-                len(sums),
-                exact,
+                first=float(means[first].mean()),
+                second=float(means[second].mean()),
+                difference=float((means[second] - means[first]).mean()),
+                low=float(low),
+                high=float(high),
+                p_value=p_value,
+                queries=len(labels),
+                classes=len(sums),
+                exact=exact,
             )
         )
     return comparisons

@@ -30,7 +30,16 @@ def ensemble(dataset: str, method: str, settings: EnsembleInputs, root: Path) ->
     repeats, recall_at = len(settings.seeds), tuple(sorted(set(settings.recall_at)))
     protocol = EnsembleProtocol(settings.folds, repeats, recall_at)
     metrics, scores = score_ensembles(members, protocol, root)
-    write_outputs(output, members, classes, protocol, settings, metrics, scores, root)
+    write_outputs(
+        output,
+        members,
+        classes=classes,
+        protocol=protocol,
+        settings=settings,
+        metrics=metrics,
+        scores=scores,
+        root=root,
+    )
     write_json(metrics_file, metrics)
     sys.stdout.write(summary(dataset, method, metrics))
     sys.stdout.flush()

@@ -232,12 +232,14 @@ def _climbed(
     rung = Rung(
         trainer.name,
         size,
-        length,
-        _mean(held_out[length]),
-        tested.metrics,
-        seconds,
-        _difference(published.test, tested, labels[test]),
-        _compared(frozen.held_out[training], held_out[length][training], labels[training]),
+        steps=length,
+        validation=_mean(held_out[length]),
+        test=tested.metrics,
+        seconds=seconds,
+        difference=_difference(published.test, tested, labels[test]),
+        validation_difference=_compared(
+            frozen.held_out[training], held_out[length][training], labels[training]
+        ),
         other=tested_other and tested_other.metrics,
         other_difference=_difference(published.other, tested_other, labels[other]),
     )

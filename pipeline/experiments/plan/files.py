@@ -134,14 +134,14 @@ def plan(params: Params) -> Plan:
                 MOVED.get(block, f"Known here: {', '.join(_BLOCKS)}."),
             )
     run = Plan(
-        known,
-        settings(params, "run", RunSettings),
-        settings(params, "train", TrainSettings),
-        settings(params, "ensemble", EnsembleBlock),
-        settings(params, "export", ExportSettings),
-        settings(params, "evaluate", EvaluateBlock),
-        settings(params, "analyze", AnalyzeSettings),
-        settings(params, "report", ReportSettings),
+        definitions=known,
+        axes=settings(params, "run", RunSettings),
+        machine=settings(params, "train", TrainSettings),
+        ensemble=settings(params, "ensemble", EnsembleBlock),
+        export=settings(params, "export", ExportSettings),
+        evaluate=settings(params, "evaluate", EvaluateBlock),
+        analyze=settings(params, "analyze", AnalyzeSettings),
+        report=settings(params, "report", ReportSettings),
     )
     for group in ("methods", "sweep", "datasets"):
         for name in params.names(group):

@@ -35,7 +35,16 @@ def search(
     asha = settings.scheduler == "asha" and grace < settings.iterations
     rungs = Rungs(grace, settings.iterations) if asha else None
     recorder = Recorder(trials, directory, settings.iterations, metric)
-    run_trials(unfinished, directory, concurrent, machine.gpu, metric, rungs, recorder, loop)
+    run_trials(
+        unfinished,
+        directory,
+        concurrent=concurrent,
+        gpu=machine.gpu,
+        metric=metric,
+        rungs=rungs,
+        listener=recorder,
+        loop=loop,
+    )
 
 
 def jobs_of(job: Job, trials: Sequence[tuple[Recipe, int]], directory: Path) -> list[Job]:

@@ -167,12 +167,12 @@ def viewer(
         return Picture(
             row,
             thumbnail(row),
-            shards.class_names[label],
-            labels[label],
-            shards.source(row),
-            right,
-            similarity,
-            overlays.overlay(row, int(shards.sizes[row, 0]), int(shards.sizes[row, 1]), compared),
+            class_name=shards.class_names[label],
+            label=labels[label],
+            source=shards.source(row),
+            right=right,
+            similarity=similarity,
+            overlay=overlays.overlay(row, int(shards.sizes[row, 0]), int(shards.sizes[row, 1]), compared),
         )
 
     def relevant(row: int) -> list[int]:

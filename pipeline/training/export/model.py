@@ -92,8 +92,17 @@ def export_model(
             embedded = embed(model, network, shards, rows, f"export: {name}")
             check(f"{model}, {network}", rows, embedded.embedding, embedded.attributes)
             attributes = embedded.attributes if split == "test" else None
-            sides = data.is_query[rows], data.is_gallery[rows]
-            write(path, rows, data.labels[rows], embedded.embedding, *sides, attributes, scales, protocol)
+            write(
+                path,
+                rows,
+                data.labels[rows],
+                embedded.embedding,
+                is_query=data.is_query[rows],
+                is_gallery=data.is_gallery[rows],
+                attributes=attributes,
+                scales=scales,
+                training_protocol=protocol,
+            )
             written[key] = path
 
 

@@ -190,14 +190,14 @@ def _maps(data: Shards, input: Input, weights: _OfBatch) -> Iterator[PositionMap
         yield PositionMap(
             row,
             int(data.labels[row]),
-            data.source(row),
-            _region(data, row, input),
-            weights.name,
-            values[index].reshape(weights.size),
-            weights.detail,
-            None if weights.references is None else weights.references[index],
-            None if prototype is None else prototype.astype(np.int32).reshape(weights.size),
-            None if point is None else (point[0], point[1]),
+            source=data.source(row),
+            region=_region(data, row, input),
+            name=weights.name,
+            weights=values[index].reshape(weights.size),
+            detail=weights.detail,
+            reference=None if weights.references is None else weights.references[index],
+            prototype=None if prototype is None else prototype.astype(np.int32).reshape(weights.size),
+            point=None if point is None else (point[0], point[1]),
         )
 
 
