@@ -1,7 +1,7 @@
 """Methods and data sets by name, and the layers of their recipes. Each layer overrides those above it in this
 list:
 
-    published defaults (config/methods.py)
+    published defaults (methods/settings.py)
     < pipeline/recipes/methods/<m>.yaml              the setting of the paper
     < pipeline/recipes/datasets/<d>.yaml             network, images and schedule of a small set
     < the paper's changes for that data set          methods/<m>.yaml, changes
@@ -158,7 +158,7 @@ class Definitions:
             )
 
     def _class_of(self, method: str) -> str:
-        """The class of recipe (config/methods.py) of a method. Raises UserError if no layer names a class."""
+        """The class of recipe of a method (methods/settings.py). Raises UserError if no layer names one."""
         family = self.lineage(method)
         first = family[0]
         if first in published("methods"):

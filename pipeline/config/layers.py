@@ -1,8 +1,13 @@
 """A recipe as layers: patches over the published defaults of a class of recipe. This is the only fold.
 
-Sources list the patches: config/definitions.py (a method on a data set of the run), config/study_row.py (a
-row of a study), studies/sweep/space.py (a trial), studies/ensemble/members.py (a fold), heads/recipe.py (a
-head on a frozen network), claims/built_in.py (the whole network of a claim).
+Sources list the patches:
+
+    config/definitions.py             a method on a data set of the run
+    config/study_row.py               a row of a study
+    experiments/sweep/space.py        a trial
+    experiments/folds/members.py      a fold
+    frozen/head.py                    a head on a frozen network
+    experiments/claims/built_in.py    the whole network of a claim
 """
 
 from collections.abc import Callable, Mapping
@@ -43,7 +48,7 @@ class Leaf:
 class Layers:
     """A class of recipe and its patches, each of which overrides those before it."""
 
-    kind: str  # baseline, crt, ... (config/methods.py)
+    kind: str  # baseline, crt, ... (methods/settings.py)
     patches: tuple[Patch, ...]
     last: tuple[Patch, ...] = ()  # above all others, also above those of `plus`
 

@@ -45,7 +45,7 @@ class MethodFile(Strict):
     base: str | None = None
     # a published variant: all layers of that method, and this recipe after those of the data sets
     like: str | None = None
-    method: str | None = None  # the class of recipe in config/methods.py; None: that of the base
+    method: str | None = None  # the class of recipe in methods/settings.py; None: that of the base
     recipe: dict[str, Any] = {}
     changes: tuple[Change, ...] = ()  # of the paper, for other data sets
     sweep: dict[str, Any] | None = None  # as block `sweep.<m>` of params.yaml

@@ -1,1 +1,1 @@
-"""Shards, embedding files, decoding, transforms, samplers, class splits and loaders."""
+"""Shards, embedding files, decoding, transforms, samplers, splits and loaders. `ingest` writes shards."""

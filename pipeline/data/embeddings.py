@@ -25,7 +25,7 @@ from unseen.runtime.memory import lacks_memory
 
 SCHEMA_VERSION = 2  # of the file
 UNIT = 1e-3  # largest difference of a stored norm from 1; the error of float32 normalisation is 1e-6
-SELECTED = "selected"  # the default protocol of a training (pipeline/config/blocks.py)
+SELECTED = "selected"  # the default protocol of a training (pipeline/methods/settings.py)
 _TRAIN_AGAIN = "See the training history, lower the learning rate and train again."
 
 

@@ -1,6 +1,6 @@
 """The network of the synthetic study: a table of token vectors.
 
-(GSP sec. 5.1; released code models/token_embedding.py.)
+(GSP sec. 5.1; released code networks/token_embedding.py.)
 
     x_j = W[token_j],   every element of W within [-0.3, 0.3]
 

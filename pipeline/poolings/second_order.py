@@ -5,7 +5,7 @@
     v = GeM( attention(f) )        attention: the residual block x + v( softmax(q^T k) h )
 
 The block is an argument, because it belongs to the architecture. GSP's configuration: reduction 1, scale 1 /
-sqrt(L), exponent learned from 3, and the block of its code (models/attention.py).
+sqrt(L), exponent learned from 3, and the block of its code (networks/attention.py).
 """
 
 from jaxtyping import Float

@@ -217,7 +217,7 @@ CASES = [
     Case(head_of("ms", TRUNK), "backbone.stages", [-1], "The network of the head of ms"),
     Case(head_of("multihead", TRUNK), "backbone.stages", [-2, -1], "The network of the head of multihead"),
     Case(head_of("ms", TRUNK, **{"pooling.name": "cls"}), "input.size", 200, "The network of the head of ms"),
-    Case(whole_of("average-c2"), "pooling.transport_ratio", 1.0, r"pipeline/experiments/claims/built_in\.yaml.*"),
+    Case(whole_of("average-c2"), "pooling.transport_ratio", 1.0, r"/claims/built_in\.yaml.*"),
     Case(whole_of("gsp-c2-mu-0.7"), "pooling.transport_ratio", 0.7, ""),
     Case(whole_of("crt-inconsistent"), "consistency_weight", 0.0, ""),
     Case(whole_of("multihead-without-attention"), "attention", False, ""),

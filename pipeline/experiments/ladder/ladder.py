@@ -133,8 +133,8 @@ class _Values(NamedTuple):
 def ladder(photos: Path, output: Path, plan: Plan, labels: str = FOLDERS) -> Result:
     """Measures all rungs on the photos of a folder and writes the chosen model to `output`/model.
 
-    labels: folders, or the path of a CSV (catalog/labels.py). Features are kept in `output`/features. The
-    names of the classes that trained the model are beside it (catalog/training_classes.py). Raises UserError
+    labels: folders, or the path of a CSV (frozen/labels.py). Features are kept in `output`/features. The
+    names of the classes that trained the model are beside it (frozen/training_classes.py). Raises UserError
     if there are too few classes (splits.py), a picture is damaged, no class has two pictures, and as
     `Embedder` does.
     """
