@@ -4,9 +4,10 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from tqdm import tqdm
+
 from dvc_parallel.processes import StageProcess
 from dvc_parallel.scheduler import Record, State
-from unseen.runtime.progress import Progress
 
 _LAST_LINES = 20  # of the log of a failed stage
 _LISTED = 6  # stages without a process that one line of the summary names
@@ -42,7 +43,7 @@ class Console:
 
 def duration(seconds: float) -> str:
     """Seconds with one digit below a minute, otherwise minutes or hours."""
-    return f"{seconds:.1f} s" if seconds < 59.95 else str(Progress.format_interval(seconds))
+    return f"{seconds:.1f} s" if seconds < 59.95 else str(tqdm.format_interval(seconds))
 
 
 def summary(states: dict[str, State], records: dict[str, Record], logs: Path) -> list[str]:

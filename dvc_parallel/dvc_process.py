@@ -1,9 +1,10 @@
-"""`python -m dvc_parallel.dvc_process ARGUMENTS` is `dvc ARGUMENTS`, except that it ends with the
-process that started it, and that it repairs the lock file. On SIGTERM it ends the stage that it runs;
-`dvc` would leave the stage running.
+"""`python -m dvc_parallel.dvc_process PARENT ARGUMENTS` is `dvc ARGUMENTS`, except that it ends with its
+parent, the process of number PARENT, and that it repairs the lock file. On SIGTERM it ends the stage that it
+runs; `dvc` would leave the stage running.
 """
 
 import contextlib
+import ctypes
 import os
 import signal
 import sys
@@ -11,18 +12,27 @@ import sys
 import psutil
 
 from dvc_parallel.lock_file import repair_lock_file
-from unseen.runtime.stage import PARENT, end_with_parent
 
+_PR_SET_PDEATHSIG = 1
 _GRACE = 8.0  # seconds; a stage ends within five
 
 
 def main() -> None:
-    end_with_parent(int(os.environ.pop(PARENT)))
+    _, parent, *arguments = sys.argv
     signal.signal(signal.SIGTERM, _end)
+    _end_with(int(parent))
     repair_lock_file()
     from dvc.cli import main as dvc
 
-    raise SystemExit(dvc(sys.argv[1:]))
+    raise SystemExit(dvc(arguments))
+
+
+def _end_with(parent: int) -> None:
+    """Makes Linux send SIGTERM when the parent of this process ends. Ends it if `parent` has ended."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+    if os.getppid() != parent:
+        os._exit(128 + signal.SIGTERM)
 
 
 def _end(*_: object) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from unseen.runtime.errors import UserError
+from dvc_parallel.errors import RunError
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Graph:
 class Stages:
     """The stages of the DVC project in the working directory.
 
-    Raises UserError if DVC cannot read dvc.yaml or params.yaml.
+    Raises RunError if DVC cannot read dvc.yaml or params.yaml.
     """
 
     def __init__(self) -> None:
@@ -45,12 +45,12 @@ class Stages:
         except TypeError as error:
             if "not iterable" not in str(error):
                 raise
-            raise UserError(
+            raise RunError(
                 f"dvc.yaml cannot be expanded: an axis of a matrix is a single value ({error}).",
                 "Write the axes in block `run` of params.yaml as lists, for example `datasets: [parts]`.",
             ) from error
         except DvcException as error:
-            raise UserError(
+            raise RunError(
                 f"DVC cannot read the graph: {error}", "Correct dvc.yaml, params.yaml or dvc.lock."
             ) from error
         self._by_name: dict[str, Any] = {stage.addressing: stage for stage in self._graph}
@@ -67,7 +67,7 @@ class Stages:
             selected = collect_stages(self._repo, targets) if targets else None
         except DvcException as error:
             remedy = "`dvc stage list --name-only` lists the stages."
-            raise UserError(f"DVC does not find the target: {error}", remedy) from error
+            raise RunError(f"DVC does not find the target: {error}", remedy) from error
         planned = plan_repro(self._graph, selected)
         names = {stage.addressing for stage in planned}
         return Graph(

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from unseen.runtime.files import atomic_file
+from dvc_parallel.atomic import replace
 
 NAME = "dvc.lock"
 
@@ -28,8 +28,7 @@ def repair_graph_lock() -> None:
             return
         committed = subprocess.run(["git", "show", f"HEAD:./{NAME}"], capture_output=True, check=False)
         if committed.returncode == 0:
-            with atomic_file(path) as aside:
-                aside.write_bytes(committed.stdout)
+            replace(path, committed.stdout)
             text = f"replaced {path}, which a killed DVC left damaged, by that of the last commit"
         else:
             path.unlink()

@@ -16,7 +16,7 @@ from typing import Any
 
 import psutil
 
-from unseen.runtime.files import write_json
+from dvc_parallel.atomic import replace
 
 FOLDER = Path(".dvc/tmp")
 
@@ -32,7 +32,7 @@ def repair_lock_file(folder: Path = FOLDER) -> None:
         if not _needs_repair(path):
             return
         try:
-            write_json(path, _without_ended(_read(path)))
+            replace(path, json.dumps(_without_ended(_read(path))).encode())
             text = f"removed the entries of killed processes from {path}"
         except ValueError:
             path.unlink()

@@ -1,34 +1,19 @@
-"""A parallel run: DVC's graph, at most `slots` stages at a time, one Ray cluster for all."""
+"""A parallel run: DVC's graph, at most `slots` stages at a time."""
 
 import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
-from typing import Protocol, runtime_checkable
 
 from dvc_parallel.console import Console, duration, log_name, summary
+from dvc_parallel.errors import RunError
 from dvc_parallel.graph import Stages
 from dvc_parallel.processes import StageProcess, end
-from dvc_parallel.scheduler import Scheduler, State
-from unseen.runtime.errors import UserError
+from dvc_parallel.scheduler import Scheduler
 
-LOGS = Path("data/state/logs")
 _OPTIONS = ("-f", "--force", "--no-run-cache", "--no-commit", "--pull", "--allow-missing", "-v", "--verbose")
 _DEFAULT = ("-k", "--keep-going")  # what a parallel run does anyway
-
-
-@runtime_checkable
-class Cluster(Protocol):
-    """The Ray cluster of a run."""
-
-    def environment(self, stage: str) -> Mapping[str, str] | None:
-        """The environment variables by which `stage` finds the cluster; None while it starts.
-
-        Raises UserError if there is no cluster.
-        """
-
-    def end(self) -> None: ...
 
 
 class Terminated(SystemExit):
@@ -36,23 +21,33 @@ class Terminated(SystemExit):
 
 
 def check_options(options: Sequence[str]) -> list[str]:
-    """The options of `dvc repro` that apply to each single stage. Raises UserError for another one."""
+    """The options of `dvc repro` that apply to each single stage. Raises RunError for another one."""
     for option in options:
         if option not in (*_OPTIONS, *_DEFAULT):
-            raise UserError(
+            raise RunError(
                 f"{option} is not an option of a parallel run.",
                 f"Omit -j for all options of `dvc repro`. A parallel run accepts {', '.join(_OPTIONS)}.",
             )
     return [option for option in options if option in _OPTIONS]
 
 
-def run_parallel(
-    targets: Sequence[str], options: Sequence[str], slots: int, cluster: Cluster
-) -> dict[str, State]:
-    """Runs in the working directory what `dvc repro TARGETS` would run; returns the state of each stage.
+def run(
+    targets: Sequence[str],
+    options: Sequence[str],
+    slots: int,
+    prepare: Callable[[str], Mapping[str, str] | None],
+    release: Callable[[], None],
+    logs: Path,
+) -> int:
+    """Runs in the working directory what `dvc repro TARGETS` would run; returns 0 if all stages are complete,
+    else 1. Each stage has a log in the directory `logs`.
+
+    prepare(stage): the environment variables by which `stage` finds its resources. None means that a resource
+    is not ready yet. A RunError means that the stage cannot start: it has failed.
+    release(): ends the resources, after the last stage.
 
     Prints the events and a summary. When an exception ends the run (Ctrl-C, SIGTERM), all processes of the
-    stages and the cluster end first. Raises UserError for a graph that DVC cannot read and for unknown
+    stages and the resources end first. Raises RunError for a graph that DVC cannot read and for unknown
     targets.
     """
     options = check_options(options)
@@ -64,10 +59,10 @@ def run_parallel(
     console.line(f"{len(graph.stages)} stages, at most {slots} at a time")
 
     def start(stage: str) -> StageProcess | None:
-        environment = cluster.environment(stage)
+        environment = prepare(stage)
         if environment is None:
             return None
-        return StageProcess(stage, LOGS / log_name(stage), options, environment)
+        return StageProcess(stage, logs / log_name(stage), options, environment)
 
     changed: Callable[[str], bool] = (lambda stage: True) if force else stages.changed
     scheduler: Scheduler[StageProcess] = Scheduler(graph, slots, changed, start, console.report)
@@ -84,15 +79,15 @@ def run_parallel(
             signal.signal(number, signal.SIG_IGN)
         states = {stage: scheduler.state(stage) for stage in graph.stages}
         end(process for process, _ in scheduler.running.values())
-        cluster.end()
+        release()
         stages.close()
-        for text in summary(states, scheduler.records, LOGS):
+        for text in summary(states, scheduler.records, logs):
             console.line(text)
         console.line(f"total: {duration(time.monotonic() - began)}")
         signal.signal(signal.SIGINT, interrupt)
         for number, handler in handlers.items():
             signal.signal(number, handler)
-    return states
+    return 0 if all(state.complete for state in states.values()) else 1
 
 
 def _terminate(number: int, frame: FrameType | None) -> None:

@@ -10,8 +10,6 @@ from pathlib import Path
 
 import psutil
 
-from unseen.runtime.stage import PARENT
-
 _GRACE = 10.0  # seconds between SIGTERM and SIGKILL; a stage closes its files and cluster in half of it
 
 
@@ -58,10 +56,10 @@ def dvc(
 
     With `output`, a file descriptor, it has a session of its own, without the signals of the terminal.
     """
-    command = [sys.executable, "-m", "dvc_parallel.dvc_process", *arguments]
+    command = [sys.executable, "-m", "dvc_parallel.dvc_process", str(os.getpid()), *arguments]
     return subprocess.Popen(
         command,
-        env={**os.environ, **environment, PARENT: str(os.getpid())},
+        env={**os.environ, **environment},
         stdin=None if output is None else subprocess.DEVNULL,
         stdout=output,
         stderr=None if output is None else subprocess.STDOUT,

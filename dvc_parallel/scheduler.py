@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Generic, Protocol, TypeVar, runtime_checkable
 
+from dvc_parallel.errors import RunError
 from dvc_parallel.graph import Graph
-from unseen.runtime.errors import UserError
 
 _INTERVAL = 0.05  # seconds between two polls of the running processes
 
@@ -57,7 +57,7 @@ class Scheduler(Generic[AnyProcess]):
 
     changed(stage): whether a stage whose dependencies are complete must run.
     start(stage): starts it. None means that a resource is not ready yet; the stage is asked for again later.
-    A UserError means that the stage cannot start: it has failed.
+    A RunError means that the stage cannot start: it has failed.
     report(stage, process, record): a stage started (no record) or ended (no process if it did not start).
     """
 
@@ -106,7 +106,7 @@ class Scheduler(Generic[AnyProcess]):
             self._to_run.add(stage)
             try:
                 process = self._start(stage)
-            except UserError as error:
+            except RunError as error:
                 self._to_run.remove(stage)
                 self._waiting.remove(stage)
                 self._end(stage, None, Record(State.FAILED, problem=str(error)))

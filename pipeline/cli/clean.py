@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dvc_parallel.parallel import LOGS
 from unseen.runtime.errors import UserError
 from unseen.runtime.leftovers import remove_leftovers
 
 STATE = Path("data/state")
+LOGS = STATE / "logs"  # of parallel runs
 _KEPT = {"all_commits": True, "all_experiments": True}  # and the workspace, which DVC always keeps
 
 

@@ -1,16 +1,16 @@
 """The command `unseen run`: `dvc repro` in sequence, or its stages in parallel, and the result of the run."""
 
-import signal
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import FrameType
 
 from dvc_parallel.console import duration
+from dvc_parallel.errors import RunError
 from dvc_parallel.graph_lock import repair_graph_lock
-from dvc_parallel.parallel import LOGS, run_parallel
-from dvc_parallel.processes import dvc
+from dvc_parallel.parallel import run as run_parallel
+from dvc_parallel.sequence import run as run_in_sequence
+from unseen.cli.clean import LOGS
 from unseen.cli.needs import gpus_of_this_machine, needs, require_lists, slots
 from unseen.cluster.cluster_of_run import RunCluster, resources
 from unseen.cluster.connection import cluster_address
@@ -18,6 +18,7 @@ from unseen.config.document import Params
 from unseen.config.resolve import settings
 from unseen.config.stages import TrainSettings
 from unseen.runtime.errors import UserError
+from unseen.runtime.files import unwritable_is_an_error
 from unseen.runtime.leftovers import remove_leftovers
 
 _WITHOUT_RESULT = {"--dry", "-h", "--help", "-s", "--single-item"}
@@ -36,13 +37,14 @@ def run(arguments: Sequence[str], jobs: int | None) -> int:
     params = Params()
     require_lists(params)
     remove_leftovers(Path())
-    repair_graph_lock()
+    with unwritable_is_an_error(Path("dvc.lock")):
+        repair_graph_lock()
     if jobs != 1 and (jobs is not None or cluster_address() is not None):
         _require_number_of_workers(params)
     if jobs is None and cluster_address() is not None:
         jobs = slots(params, *resources(_CLUSTER_LOG))
     if jobs is None or jobs == 1:
-        status = _in_sequence(arguments)
+        status = run_in_sequence(arguments)
     else:
         status = _in_parallel(params, targets, options, jobs)
     if status == 0 and not _WITHOUT_RESULT & set(options) and (not targets or "report" in targets):
@@ -66,24 +68,14 @@ def _require_number_of_workers(params: Params) -> None:
 def _in_parallel(params: Params, targets: Sequence[str], options: Sequence[str], jobs: int) -> int:
     needed = needs(params, gpus_of_this_machine())
     cluster = RunCluster(jobs * max(1, needed.highest), lambda stage: needed.of(stage) > 0, _CLUSTER_LOG)
-    states = run_parallel(targets, options, jobs, cluster)
-    return 0 if all(state.complete for state in states.values()) else 1
 
+    def prepare(stage: str) -> Mapping[str, str] | None:
+        try:
+            return cluster.environment(stage)
+        except UserError as error:
+            raise RunError(error.what, error.remedy) from error
 
-def _in_sequence(arguments: Sequence[str]) -> int:
-    """`dvc repro` on this terminal. Ctrl-C reaches it directly; SIGTERM is forwarded."""
-    process = dvc(["repro", *arguments], {})
-
-    def forward(number: int, frame: FrameType | None) -> None:
-        process.terminate()
-
-    before = {
-        signal.SIGTERM: signal.signal(signal.SIGTERM, forward),
-        signal.SIGINT: signal.signal(signal.SIGINT, signal.SIG_IGN),
-    }
     try:
-        status = process.wait()
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-    return status if status >= 0 else 128 - status
+        return run_parallel(targets, options, jobs, prepare, cluster.end, LOGS)
+    except RunError as error:
+        raise UserError(error.what, error.remedy) from error

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from unseen.runtime.stage import ROOT
-
+ROOT = Path(__file__).resolve().parents[2]
 DVC_YAML = """
 stages:
   first:
@@ -38,16 +37,9 @@ stages:
     - last
 """
 SCRIPT = """
-from unseen.runtime.stage import report_errors
-from dvc_parallel.parallel import run_parallel
-class NoCluster:
-    def environment(self, stage):
-        return {}
-    def end(self):
-        pass
-with report_errors():
-    states = run_parallel(TARGETS, OPTIONS, 4, NoCluster())
-    raise SystemExit(not all(state.complete for state in states.values()))
+from pathlib import Path
+from dvc_parallel.parallel import run
+raise SystemExit(run(TARGETS, OPTIONS, 4, lambda stage: {}, lambda: None, Path("logs")))
 """
 
 

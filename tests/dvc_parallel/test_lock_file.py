@@ -15,7 +15,7 @@ from dvc.lock import LockError, make_lock
 from psutil import Process
 
 from dvc_parallel.lock_file import repair_lock_file
-from unseen.runtime.stage import ROOT
+from tests.dvc_parallel.conftest import ROOT
 
 
 @pytest.mark.parametrize("content", ["", '{"write": {', "\0\0"])

@@ -8,10 +8,10 @@ from pathlib import Path
 import psutil
 import pytest
 
+from dvc_parallel.errors import RunError
 from dvc_parallel.graph import Stages
 from dvc_parallel.parallel import check_options
 from tests.dvc_parallel.conftest import Toy
-from unseen.runtime.errors import UserError
 
 pytestmark = [pytest.mark.graph, pytest.mark.timeout(200)]
 
@@ -65,7 +65,7 @@ def test_an_ended_run_leaves_no_process(toy: Toy, kill: signal.Signals) -> None:
     assert within(60, lambda: all((toy.path / f"began-{cell}").exists() for cell in "xy"))
     process.send_signal(kill)
     output, _ = process.communicate(timeout=30)
-    assert process.returncode == {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGKILL: -9}[kill]
+    assert process.returncode == {signal.SIGINT: -2, signal.SIGTERM: 143, signal.SIGKILL: -9}[kill]
     assert within(10 if kill == signal.SIGKILL else 0, lambda: processes_in(toy.path) == []), processes_in(
         toy.path
     )
@@ -77,7 +77,7 @@ def test_an_ended_run_leaves_no_process(toy: Toy, kill: signal.Signals) -> None:
 def test_refuses_an_unknown_target(toy: Toy, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(toy.path)
     stages = Stages()
-    with pytest.raises(UserError, match="second@z") as caught:
+    with pytest.raises(RunError, match="second@z") as caught:
         stages.graph(["second@z"])
     assert "dvc stage list" in caught.value.remedy
     assert set(stages.graph(["second"]).stages) == {"first@x", "first@y", "second@x", "second@y"}
@@ -86,7 +86,7 @@ def test_refuses_an_unknown_target(toy: Toy, monkeypatch: pytest.MonkeyPatch) ->
 
 def test_refuses_options_that_concern_several_stages() -> None:
     assert check_options(["-k", "--force"]) == ["--force"]
-    with pytest.raises(UserError, match="--downstream is not an option of a parallel run"):
+    with pytest.raises(RunError, match="--downstream is not an option of a parallel run"):
         check_options(["--downstream"])
 
 

@@ -2,9 +2,9 @@
 
 import pytest
 
+from dvc_parallel.errors import RunError
 from dvc_parallel.graph import Graph
 from dvc_parallel.scheduler import Record, Scheduler, State
-from unseen.runtime.errors import UserError
 
 DIAMOND = Graph(
     ("a", "b", "c", "d", "alone"),
@@ -103,7 +103,7 @@ def test_a_stage_waits_for_a_resource_while_others_run() -> None:
 def test_a_stage_that_cannot_start_fails_and_the_others_run() -> None:
     def start(stage: str) -> Process:
         if stage == "b":
-            raise UserError("The cluster ended.", "Run it again.")
+            raise RunError("The cluster ended.", "Run it again.")
         return Process()
 
     scheduler = Scheduler(DIAMOND, 2, lambda stage: True, start, lambda *_: None)

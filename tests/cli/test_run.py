@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from dvc_parallel.scheduler import State
+from dvc_parallel.errors import RunError
 from unseen.cli import run as module
 from unseen.runtime.errors import UserError
 from unseen.runtime.stage import ROOT
@@ -15,15 +15,13 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[object]:
     """What `run` calls; the parallel run has 6 slots on the cluster of RAY_ADDRESS."""
     made: list[object] = []
 
-    class Sequential:
-        def wait(self) -> int:
-            return 0
-
-    def parallel(targets: list[str], options: list[str], slots: int, cluster: object) -> dict[str, State]:
+    def parallel(targets: list[str], options: list[str], slots: int, *_: object) -> int:
         made.append((targets, options, slots))
-        return {"a": State.DONE, "b": State.FAILED if targets == ["bad"] else State.UNCHANGED}
+        if targets == ["absent"]:
+            raise RunError("DVC does not find the target: absent", "List the stages.")
+        return int(targets == ["bad"])
 
-    monkeypatch.setattr(module, "dvc", lambda arguments, _: made.append(arguments) or Sequential())
+    monkeypatch.setattr(module, "run_in_sequence", lambda arguments: made.append(arguments) or 0)
     monkeypatch.setattr(module, "run_parallel", parallel)
     monkeypatch.setattr(module, "resources", lambda log: (6, 0))
     monkeypatch.setattr(module, "slots", lambda params, cpus, gpus: cpus)
@@ -38,10 +36,10 @@ def test_without_jobs_it_is_dvc_repro_and_prints_the_result(
 ) -> None:
     assert module.run(["-f"], None) == 0
     assert module.run(["train"], 1) == 0
-    assert calls == [["repro", "-f"], ["repro", "train"]]
+    assert calls == [["-f"], ["train"]]
     output = capsys.readouterr().out
     assert output.count("the verdict") == 1, "a run of some targets has no result"
-    assert "total duration: 0." in output
+    assert "total duration: " in output
 
 
 def test_with_jobs_it_is_parallel_and_fails_with_a_stage(
@@ -49,7 +47,9 @@ def test_with_jobs_it_is_parallel_and_fails_with_a_stage(
 ) -> None:
     assert module.run([], 3) == 0
     assert module.run(["bad", "-f"], 3) == 1
-    assert calls == [([], [], 3), (["bad"], ["-f"], 3)]
+    with pytest.raises(UserError, match=r"does not find the target: absent\n  List the stages\."):
+        module.run(["absent"], 3)
+    assert calls == [([], [], 3), (["bad"], ["-f"], 3), (["absent"], [], 3)]
     assert capsys.readouterr().out.count("the verdict") == 1
 
 
@@ -82,4 +82,4 @@ def test_trainings_that_take_all_gpus_run_one_at_a_time(
     assert module.run(["train"], 1) == 0
     with pytest.raises(UserError, match=r"train\.workers is auto"):
         module.run(["train"], None)
-    assert calls == [["repro", "train"]] * 3
+    assert calls == [["train"]] * 3
