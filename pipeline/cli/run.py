@@ -12,8 +12,8 @@ from dvc_parallel.parallel import run as run_parallel
 from dvc_parallel.sequence import run as run_in_sequence
 from unseen.cli.clean import LOGS
 from unseen.cli.needs import gpus_of_this_machine, needs, require_lists, slots
-from unseen.cluster.cluster_of_run import RunCluster, resources
 from unseen.cluster.connection import cluster_address
+from unseen.cluster.launcher import RunCluster, resources
 from unseen.config.document import Params
 from unseen.config.resolve import settings
 from unseen.config.stages import TrainSettings

@@ -21,7 +21,7 @@ import psutil
 
 from tests.torture.gated_training import gated_job, train
 from unseen.cluster import train_workers
-from unseen.cluster.cluster_of_run import RunCluster
+from unseen.cluster.launcher import RunCluster
 from unseen.cluster.training import run_training
 from unseen.config.stages import TrainSettings
 from unseen.training.job import Job

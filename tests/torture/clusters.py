@@ -55,7 +55,7 @@ from tests.training.jobs import states_of, write_tiny_set
 STATE = results.RESULTS / "clusters.json"
 RUN_CLUSTER = "unseen.cluster.run_cluster"
 MODULES = ("unseen.cluster.train_workers", "unseen.cluster.training", "unseen.training.loop")
-MODULES += ("unseen.cluster.cluster_of_run", RUN_CLUSTER)
+MODULES += ("unseen.cluster.launcher", RUN_CLUSTER)
 # arguments of the training
 TARGETS = {
     "worker": (),

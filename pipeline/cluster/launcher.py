@@ -1,4 +1,4 @@
-"""The Ray cluster that the stages of a parallel run share. It starts when the first stage needs it."""
+"""Launches the Ray cluster that the stages of a parallel run share, when the first stage needs it."""
 
 import json
 import os

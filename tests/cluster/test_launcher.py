@@ -15,8 +15,8 @@ from typing import Any
 import psutil
 import pytest
 
-from unseen.cluster.cluster_of_run import RunCluster, resources
 from unseen.cluster.connection import RUN_CLUSTER
+from unseen.cluster.launcher import RunCluster, resources
 from unseen.runtime.errors import UserError
 from unseen.runtime.stage import PARENT, ROOT
 
@@ -41,7 +41,7 @@ JOINED = """
 HOLDER = """
     import json, time
     from pathlib import Path
-    from unseen.cluster.cluster_of_run import RunCluster
+    from unseen.cluster.launcher import RunCluster
     cluster = RunCluster(4, lambda stage: stage == "sweep", Path("cluster.log"))
     assert cluster.environment("report") == {}
     while (variables := cluster.environment("sweep")) is None:
