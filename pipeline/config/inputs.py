@@ -24,6 +24,7 @@ from unseen.data.ingest.settings import IngestSettings, PartsSource, Source
 from unseen.evaluation.settings import AnalyzeSettings, EvaluateSettings
 from unseen.methods.settings import Cost, Recipe
 from unseen.runtime.errors import UserError
+from unseen.runtime.parts import trusted
 from unseen.runtime.settings import Count, Strict
 
 SCHEMA = 1
@@ -202,7 +203,8 @@ def parse_inputs(model: type[Settings], text: str, where: str) -> Inputs[Setting
         if schema != SCHEMA:
             raise ValueError(f"schema {schema!r}, expected {SCHEMA}")
         code = {str(name): str(value) for name, value in content["code"].items()}
-        return Inputs(model.parse(content["settings"]), code)
+        with trusted():
+            return Inputs(model.parse(content["settings"]), code)
     except (ValueError, KeyError, ValidationError) as error:
         raise UserError(
             f"{where} is not a file that this version of stage `resolve` wrote: {error}.",

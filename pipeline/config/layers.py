@@ -20,6 +20,7 @@ from pydantic import ValidationError
 from unseen.config.document import plain
 from unseen.config.place import Place, Tree, at, explained
 from unseen.methods.settings import CLASSES, Recipe, parse_recipe
+from unseen.runtime.parts import trusted
 
 Fields = Mapping[str, Any]  # dotted field -> value
 _PARTS = ("pooling", "loss", "pair", "proxy")  # blocks whose fields depend on the part
@@ -61,7 +62,8 @@ class Layers:
         replaced part are dropped. Raises UserError with the place that sets the incorrect field."""
         merged, applied = self._folded()
         try:
-            return parse_recipe(merged)
+            with trusted():
+                return parse_recipe(merged)
         except ValidationError as error:
             # an error names a place of `last` only for a field that no other sets
             applied.sort(key=lambda block: block[0] not in [patch.place for patch in self.last])

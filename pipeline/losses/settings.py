@@ -6,24 +6,25 @@ constants.
 The first paragraph of a docstring is the description in docs/library.md. docs/extending.md adds a loss.
 """
 
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal, get_args
 
-from pydantic import Field
+from pydantic import Discriminator, Field, SerializeAsAny
 
+from unseen.runtime.parts import PartSettings, opened
 from unseen.runtime.settings import Count, NonNegative, Positive, Share, Strict
 
 Inputs = Literal["pairs", "proxies", "samples", "tuples"]
 
 
-class LossSettings(Strict):
+class LossSettings(PartSettings):
     """What a recipe asks of its loss.
 
     inputs: what an image is compared with: images of the batch or of a memory, vectors of the classes, a
     memory of all training images, or the images of its tuple.
     """
 
+    given: ClassVar[tuple[str, ...]] = ("classes", "dim", "samples")
     inputs: ClassVar[Inputs] = "pairs"
-    beside: ClassVar[frozenset[str]] = frozenset()  # fields that are no arguments of the module
 
     @property
     def term(self) -> str:
@@ -163,8 +164,12 @@ AnyPairLoss = MultiSimilarityLoss | ContrastiveLoss | EuclideanContrastiveLoss |
 AnyProxyLoss = (
     ProxyAnchorLoss | ProxyNcaLoss | NormalizedSoftmaxLoss | CosFaceLoss | ArcFaceLoss | PartialFcLoss
 )
-PairLoss = Annotated[AnyPairLoss, Field(discriminator="name")]
-ProxyLoss = Annotated[AnyProxyLoss, Field(discriminator="name")]
+PairLoss = SerializeAsAny[
+    Annotated[AnyPairLoss, Discriminator("name"), opened(LossSettings, inputs=("pairs",))]
+]
+ProxyLoss = SerializeAsAny[
+    Annotated[AnyProxyLoss, Discriminator("name"), opened(LossSettings, inputs=("proxies",))]
+]
 
 
 class HybridLoss(LossSettings):
@@ -181,7 +186,13 @@ class HybridLoss(LossSettings):
 
 
 AnyOtherLoss = SncaLoss | TupleContrastiveLoss | HybridLoss
-Loss = Annotated[AnyPairLoss | AnyProxyLoss | AnyOtherLoss, Field(discriminator="name")]
+Loss = SerializeAsAny[
+    Annotated[
+        AnyPairLoss | AnyProxyLoss | AnyOtherLoss,
+        Discriminator("name"),
+        opened(LossSettings, inputs=get_args(Inputs)),
+    ]
+]
 
 
 class CrossBatchMemory(Strict):

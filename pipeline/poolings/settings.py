@@ -8,18 +8,20 @@ The first paragraph of a docstring is the description in docs/library.md. docs/e
 
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Discriminator, Field, SerializeAsAny, model_validator
 
-from unseen.runtime.settings import Count, Positive, Strict
+from unseen.runtime.parts import PartSettings, opened
+from unseen.runtime.settings import Count, Positive
 
 
-class PoolingSettings(Strict):
+class PoolingSettings(PartSettings):
     """What a recipe asks of its pooling.
 
     projects: whether it contains the transform to the embedding. attributes: whether it also returns
     attributes and the average of the transformed map.
     """
 
+    given: ClassVar[tuple[str, ...]] = ("channels", "dim", "positions")
     projects: ClassVar[bool] = False
     dim_is_optional: ClassVar[bool] = False  # of one that projects: without it there is no transform
     attributes: ClassVar[bool] = False
@@ -244,5 +246,11 @@ AnyMapPooling = (
 AnyTransportPooling = GspPooling | MaxGspPooling | GemGspPooling
 # Poolings that return attributes in addition to the vector.
 AnyAttributePooling = AnyTransportPooling | AttributeAveragePooling
-AttributePooling = Annotated[AnyAttributePooling, Field(discriminator="name")]
-Pooling = Annotated[AnyMapPooling | ClsPooling | AnyTransportPooling, Field(discriminator="name")]
+AttributePooling = SerializeAsAny[
+    Annotated[AnyAttributePooling, Discriminator("name"), opened(PoolingSettings, attributes=(True,))]
+]
+Pooling = SerializeAsAny[
+    Annotated[
+        AnyMapPooling | ClsPooling | AnyTransportPooling, Discriminator("name"), opened(PoolingSettings)
+    ]
+]

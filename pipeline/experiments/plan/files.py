@@ -369,7 +369,8 @@ def position_modules_of(recipe: Recipe) -> list[str]:
 def _named(value: Any, attributes: tuple[str, ...]) -> Iterator[str]:
     if isinstance(value, BaseModel):
         for name in attributes:
-            if isinstance(path := getattr(type(value), name, None), str):
+            path = getattr(value, name, None)  # of a class, or a field of a part from outside
+            if isinstance(path, str) and ":" in path:
                 yield path.partition(":")[0]
         for name in type(value).model_fields:
             yield from _named(getattr(value, name), attributes)

@@ -1,0 +1,166 @@
+"""Parts of a recipe from outside the project: a block that has `module` in place of `name`.
+
+    loss: {module: "parts.circle:Circle", gamma: 80}
+
+`a.b.C` is the same as `a.b:C`. The settings are those of the attribute `Settings` of the class (a `Strict`);
+without it they are the arguments of the class, with their types and defaults.
+
+A recipe.json may come from elsewhere. Therefore a class is imported only while the settings of the project
+are read (`trusted`), or if the project of the current directory names it.
+"""
+
+import inspect
+import re
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from importlib import import_module
+from pathlib import Path
+from typing import Any, ClassVar, Literal, cast, get_type_hints
+
+from pydantic import (
+    ValidationError,
+    WrapValidator,
+    create_model,
+)
+from pydantic_core import InitErrorDetails, PydanticCustomError
+
+from unseen.runtime.errors import UserError
+from unseen.runtime.settings import Strict
+from unseen.runtime.stage import ROOT
+
+_trust = ContextVar("_trust", default=False)
+_classes: dict[tuple[type["PartSettings"], str], type["PartSettings"]] = {}
+
+
+class PartSettings(Strict):
+    """What a recipe asks of a part. The other class variables of a kind of part are also attributes of the
+    class of an outside part.
+
+    given: arguments that the project passes, for a class that names them. beside: fields that are no
+    arguments of the class.
+    """
+
+    given: ClassVar[tuple[str, ...]] = ()
+    beside: ClassVar[frozenset[str]] = frozenset()
+
+
+class _Outside(PartSettings):
+    """Settings of a part from outside. kind: what they are settings of. name: that of the class."""
+
+    kind: ClassVar[type[PartSettings]]
+    name: ClassVar[str]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        values = self.model_dump(mode="json")
+        return _restored, (self.kind, values["module"], values)
+
+
+def _restored(kind: type[PartSettings], path: str, values: dict[str, Any]) -> PartSettings:
+    return _settings(kind, path).parse(values)
+
+
+@contextmanager
+def trusted() -> Iterator[None]:
+    """Within it, a recipe may import parts from outside."""
+    token = _trust.set(True)
+    try:
+        yield
+    finally:
+        _trust.reset(token)
+
+
+def opened(kind: type[PartSettings], **allowed: tuple[Any, ...]) -> WrapValidator:
+    """Adds the parts from outside to a union of settings. allowed: the values of class variables that fit."""
+
+    def validated(value: Any, handler: Callable[[Any], Any]) -> Any:
+        if isinstance(value, _Outside):
+            settings: type[PartSettings] = type(value)
+        elif isinstance(value, dict) and "module" in value:
+            settings = _known(kind, value)
+        else:
+            return handler(value)
+        for name, values in allowed.items():
+            if (stated := getattr(settings, name)) not in values:
+                expected = " or ".join(map(str, values))
+                raise _problem(value, f"its class states {name} = {stated!r}; here it must be {expected}")
+        return value if isinstance(value, _Outside) else settings.parse(value | {"module": _path(value)})
+
+    return WrapValidator(validated)
+
+
+def _path(value: dict[str, Any]) -> str:
+    """`a.b:C` of a block with `module: a.b.C`."""
+    path = str(value["module"])
+    return path if ":" in path else ":".join(path.rsplit(".", 1))
+
+
+def _known(kind: type[PartSettings], value: dict[str, Any]) -> type[PartSettings]:
+    path = _path(value)
+    if (kind, path) not in _classes and not _trust.get() and not _is_named(path):
+        raise UserError(
+            f"The recipe imports {path}, code from outside `unseen` that this project does not name.",
+            "If you trust this code, name it with `module` in params.yaml of the current directory, or load "
+            "the recipe within `unseen.runtime.parts.trusted()`.",
+        )
+    try:
+        return _settings(kind, path)
+    except Exception as error:  # the import runs code from outside
+        reason = str(error) or type(error).__name__
+        raise _problem(value, f"cannot be used as a part: {reason}") from error
+
+
+def _problem(value: Any, message: str) -> ValidationError:
+    """An error at key `module` of a block."""
+    given = value["module"] if isinstance(value, dict) else value.module
+    error = PydanticCustomError("part", "{message}", {"message": message})
+    return ValidationError.from_exception_data(
+        "part", [InitErrorDetails(type=error, loc=("module",), input=given)]
+    )
+
+
+def _settings(kind: type[PartSettings], path: str) -> type[PartSettings]:
+    """The settings of the class `a.b:C`. Raises what the import raises, and ValueError for a class whose
+    arguments cannot be settings."""
+    if (kind, path) not in _classes:
+        if str(ROOT) not in sys.path:  # last: no file of the project replaces an installed package
+            sys.path.append(str(ROOT))
+        module, _, name = path.partition(":")
+        part = getattr(import_module(module), name)
+        if not isinstance(part, type):
+            raise ValueError(f"{name} is not a class")
+        stated = getattr(part, "Settings", None)
+        bases = (stated, _Outside, kind) if stated else (_Outside, kind)
+        fields: dict[str, Any] = {"module": (Literal[path], path)}
+        fields |= {} if stated else _arguments(part, kind.given)
+        settings = cast("Any", create_model(name, __base__=bases, __module__=module, **fields))
+        for variable in kind.__class_vars__ - PartSettings.__class_vars__:
+            if hasattr(part, variable):
+                setattr(settings, variable, getattr(part, variable))
+        settings.kind, settings.name = kind, name
+        settings.beside |= {"module"}
+        _classes[kind, path] = settings
+    return _classes[kind, path]
+
+
+def _arguments(part: type, given: tuple[str, ...]) -> dict[str, Any]:
+    """Type and default of each argument that a recipe sets."""
+    types = get_type_hints(part.__init__)  # type: ignore[misc]
+    fields = {}
+    for argument in inspect.signature(part).parameters.values():
+        if argument.name in given or argument.kind in (argument.VAR_POSITIONAL, argument.VAR_KEYWORD):
+            continue
+        if argument.name in ("name", "module"):
+            raise ValueError(f"a part has no argument `{argument.name}`: the recipe needs this key")
+        default = ... if argument.default is argument.empty else argument.default
+        fields[argument.name] = (types.get(argument.name, Any), default)
+    return fields
+
+
+def _is_named(path: str) -> bool:
+    """Whether params.yaml or data/resolved of the current directory name a class."""
+    name = re.escape(path).replace(":", "[.:]")
+    named = re.compile(rf"""^[^#\n]*\bmodule["']?\s*:\s*["']?{name}(?![\w.:])""", re.MULTILINE)
+    files = (Path("params.yaml"), *Path("data/resolved").rglob("*.json"))
+    return any(named.search(file.read_text(encoding="utf-8")) for file in files if file.is_file())
