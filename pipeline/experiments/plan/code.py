@@ -4,17 +4,24 @@ can affect.
 The code of a stage is the import closure of its script and of the modules that its recipe names (losses,
 poolings, networks, sources), without modules that change no result (runtime, but not runtime.device; cluster;
 cli) and without those whose effect the resolved settings contain (config, experiments.plan, and each module
-named `settings`). Imports below `if TYPE_CHECKING` do not count. The digest of a module ignores comments,
-docstrings, formatting and imports from the excluded modules. It is equal for all supported versions of
-Python. A file that is not Python (template, table) is included, with a digest of its bytes, if a module of
+of `unseen` named `settings`). Imports below `if TYPE_CHECKING` do not count. The digest of a module ignores
+comments, docstrings, formatting and imports from the excluded modules. It is equal for all supported versions
+of Python. A file that is not Python (template, table) is included, with a digest of its bytes, if a module of
 its directory is included.
+
+A recipe may name a class from outside `unseen` (pipeline/runtime/parts.py). A module of the project directory
+is looked up by its name, and so is what it imports from there. A module of an installed distribution counts
+as name and version of the distribution.
 """
 
 import ast
 import hashlib
+import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from importlib.metadata import packages_distributions, version
+from importlib.util import resolve_name
 from pathlib import Path
 from typing import Any
 
@@ -25,16 +32,19 @@ _WITHOUT_EFFECT = ("kind", "type_comment", "type_ignores", "ctx")  # ignored fie
 
 
 def code_of(package: Path) -> "Code":
-    """The code of `unseen`, whose folder is `package`, and of its stages."""
-    return Code({"unseen": package, "unseen.stages": package / "stages"})
+    """The code of `unseen`, whose folder is `package`, of its stages, and of parts in the project."""
+    return Code({"unseen": package, "unseen.stages": package / "stages"}, package.parent)
 
 
 class Code:
     """The modules of some packages: what each imports, and its digest. `roots`: the folder of each package.
-    `all_modules`: closures contain also the excluded modules."""
+    `project`: the directory with modules from outside. `all_modules`: closures contain also the excluded
+    modules."""
 
-    def __init__(self, roots: Mapping[str, Path], all_modules: bool = False) -> None:
-        self._roots, self._all_modules = roots, all_modules
+    def __init__(
+        self, roots: Mapping[str, Path], project: Path | None = None, all_modules: bool = False
+    ) -> None:
+        self._roots, self._project, self._all_modules = roots, project, all_modules
         self._modules: dict[str, _Module] = {}
 
     @cached_property
@@ -50,37 +60,66 @@ class Code:
         """The sorted digests of the modules that `roots` import, directly or indirectly, and of the other
         files in their directories."""
         reached: set[str] = set()
+        distributions: dict[str, str] = {}
         pending = list(roots)
         while pending:
             module = pending.pop()
             if module in reached:
                 continue
-            if module not in self._files:
-                raise KeyError(f"no module {module} in {', '.join(map(str, self._roots.values()))}")
+            if self._path(module) is None:
+                distributions |= self._distribution(module)
+                continue
             reached.add(module)
             pending += self._module(module).imports
         included = sorted(module for module in reached if self._all_modules or not _is_excluded(module))
         digests = {module: self._module(module).digest for module in included}
-        folders = {self._files[module].parent: module for module in reversed(included)}
+        folders = {self._module(module).path.parent: module for module in reversed(included)}
         for directory, module in sorted(folders.items()):
-            package = module if self._files[module].name == "__init__.py" else module.rpartition(".")[0]
+            if module not in self._files and not (directory / "__init__.py").is_file():
+                continue
+            is_package = self._module(module).path.name == "__init__.py"
+            package = module if is_package else module.rpartition(".")[0]
             for path in sorted(directory.iterdir()):
                 if path.is_file() and path.suffix not in (".py", ".pyc", ".typed"):
                     digests[f"{package.replace('.', '/')}/{path.name}"] = _short(path.read_bytes())
-        return digests
+        return digests | distributions
+
+    def _path(self, module: str) -> Path | None:
+        """The file of a module of the packages, else of the project."""
+        if module in self._files or self._project is None or module in sys.stdlib_module_names:
+            return self._files.get(module)
+        path = self._project.joinpath(*module.split("."))
+        files = (path / "__init__.py", path.with_suffix(".py"))
+        return next((file for file in files if file.is_file()), None)
+
+    def _distribution(self, module: str) -> dict[str, str]:
+        """Name and version of the installed distribution of a module."""
+        names = packages_distributions().get(module.partition(".")[0])
+        if not names:
+            raise KeyError(f"no module {module} in {', '.join(map(str, self._roots.values()))}")
+        return {name: version(name) for name in names}
 
     def _module(self, name: str) -> "_Module":
         if name not in self._modules:
-            digest, imported = _read(self._files[name].read_text(encoding="utf-8"))
+            path = self._path(name)
+            assert path is not None, "checked by `closure`"
+            digest, imported = _read(path.read_text(encoding="utf-8"))
             # Settings of all parts are imported together: they reach no package, only each other.
             packages = [] if _is_excluded(name) and not self._all_modules else _parents(name)
-            imports = [module for module in (*packages, *imported) if module in self._files]
-            self._modules[name] = _Module(digest, imports)
+            imports = [*packages, *imported]
+            if name in self._files:
+                imports = [module for module in imports if module in self._files]
+            else:
+                package = name if path.name == "__init__.py" else name.rpartition(".")[0]
+                absolute = [resolve_name(module, package) for module in imports]
+                imports = [module for module in absolute if self._path(module) is not None]
+            self._modules[name] = _Module(path, digest, imports)
         return self._modules[name]
 
 
 @dataclass(frozen=True)
 class _Module:
+    path: Path
     digest: str
     imports: list[str]  # its packages, and the modules that it imports
 
@@ -98,13 +137,15 @@ def _parents(module: str) -> list[str]:
 
 
 def _imported(tree: ast.AST) -> list[str]:
-    """The names that may be modules: `a.b` and `a.b.c` of `from a.b import c`."""
+    """The names that may be modules: `a.b` and `a.b.c` of `from a.b import c`; `.b` if relative."""
     names = []
     for node in ast.iter_child_nodes(tree):
         if isinstance(node, ast.Import):
             names += [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            names += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+        elif isinstance(node, ast.ImportFrom):
+            module = "." * node.level + (node.module or "")
+            below = f"{module}." if node.module else module
+            names += [module, *(f"{below}{alias.name}" for alias in node.names)]
         elif not (isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"):
             names += _imported(node)
     return names
@@ -114,7 +155,8 @@ def _is_excluded(module: str) -> bool:
     if f"{module}.".startswith(f"{_INCLUDED}."):
         return False
     outside = any(f"{module}.".startswith(f"{name}.") for name in _EXCLUDED)
-    return outside or module == "unseen" or module.rpartition(".")[2] == _SETTINGS
+    is_settings = module.startswith("unseen.") and module.rpartition(".")[2] == _SETTINGS
+    return outside or module == "unseen" or is_settings
 
 
 def digest_of(tree: ast.Module) -> str:

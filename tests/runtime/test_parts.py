@@ -1,0 +1,105 @@
+"""A loss from outside the project: its settings, its errors, its code, and whose import is refused."""
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from unseen.config.definitions import Definitions
+from unseen.config.document import Params
+from unseen.experiments.plan.code import code_of
+from unseen.experiments.plan.files import modules_of
+from unseen.methods import modules
+from unseen.methods.settings import Recipe, parse_recipe
+from unseen.runtime.errors import UserError
+from unseen.runtime.parts import trusted
+
+LOSS = """
+from torch import nn
+from .helper import scaled
+
+class Circle(nn.Module):
+    def __init__(self, dim: int, gamma: float, orders: tuple[int, ...] = (1, 2)) -> None:
+        super().__init__()
+        self.dim, self.gamma, self.orders = dim, gamma, orders
+
+    def forward(self, embeddings, labels):
+        return scaled(embeddings.sum(), self.gamma)
+"""
+CLASS = "outside.circle:Circle"
+HEAD = "methods:\n  mine:\n    like: ms\n    loss:\n"
+
+
+@pytest.fixture(autouse=True)
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The current directory, with package `outside`."""
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "outside/circle.py").write_text(LOSS, encoding="utf-8")
+    (tmp_path / "outside/helper.py").write_text("def scaled(x, by):\n    return x * by\n", encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("unseen.runtime.parts._classes", {})
+    return tmp_path
+
+
+def resolved(*lines: str) -> Recipe:
+    text = HEAD + "".join(f"      {line}\n" for line in lines)
+    return Definitions(Params(text=text)).layers("cub", "mine").recipe()
+
+
+def test_the_settings_are_the_arguments_of_the_class() -> None:
+    recipe = resolved("module: outside.circle.Circle", "gamma: 80")
+    assert recipe.loss.model_dump() == {"module": CLASS, "gamma": 80.0, "orders": (1, 2)}
+    values: dict[str, Any] = recipe.model_dump(mode="json")
+    assert parse_recipe(values) == pickle.loads(pickle.dumps(recipe)) == recipe
+    loss = modules.loss(recipe.loss, classes=3, dim=8, samples=9)
+    assert (loss.dim, loss.orders, float(loss(torch.ones(2, 8), None))) == (8, (1, 2), 1280.0)
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        (["gamma: 1", "module: outsid.circle:Circle"], r"params.yaml:6: .*loss.module: .*No module"),
+        (["module: outside.circle:Circl"], r":5: .*no attribute 'Circl'"),
+        (["module: outside.helper:scaled"], r":5: .*scaled is not a class"),
+        ([f"module: {CLASS}"], r":4: methods.mine.loss.gamma is missing"),
+        ([f"module: {CLASS}", "gamma: 1", "gama: 2"], r":7: methods.mine.loss.gama is not .*\n.*mean gamma"),
+        ([f"module: {CLASS}", "gamma: '1'"], r":6: methods.mine.loss.gamma: .*valid number"),
+        (["name: hybrid", f"proxy: {{module: '{CLASS}', gamma: 1}}"], r":6: .*'pairs'; .*must be proxies"),
+    ],
+)
+def test_a_mistake_is_an_error_with_line_and_key(lines: list[str], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        resolved(*lines)
+
+
+def test_a_recipe_from_elsewhere_imports_only_what_the_project_names(project: Path) -> None:
+    values = {"method": "baseline", "loss": {"module": CLASS, "gamma": 1}}
+    params = project / "params.yaml"
+    for text in ("", f"# module: {CLASS}\n", f"module: {CLASS}2\n"):
+        params.write_text(text, encoding="utf-8")
+        with pytest.raises(UserError, match="that this project does not name"):
+            parse_recipe(values)
+    params.write_text(f'{HEAD}      "module": "{CLASS}"\n', encoding="utf-8")
+    named = parse_recipe(values)
+    with trusted():
+        assert parse_recipe(values) == named
+
+
+def test_an_edit_of_an_imported_module_changes_the_code_of_its_method_alone(project: Path) -> None:
+    (project / "unseen/stages").mkdir(parents=True)
+    (project / "unseen/stages/train.py").write_text("import outside.helper\n", encoding="utf-8")
+    mine = {name for name in modules_of(resolved(f"module: {CLASS}", "gamma: 1")) if "outside" in name}
+
+    def codes() -> list[dict[str, str]]:
+        code = code_of(project / "unseen")
+        return [code.closure(["unseen.stages.train"]), code.closure(["unseen.stages.train", *mine, "torch"])]
+
+    other, before = codes()
+    (project / "outside/helper.py").write_text("def scaled(x, by):\n    return by * x\n", encoding="utf-8")
+    unchanged, after = codes()
+    assert unchanged == other
+    assert set(before) - set(other) == {"outside.circle", "outside.helper", "torch"}
+    assert {name for name in before if before[name] != after[name]} == {"outside.helper"}
