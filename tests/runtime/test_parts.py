@@ -18,6 +18,7 @@ from unseen.runtime.parts import trusted
 
 LOSS = """
 from torch import nn
+from unseen.runtime.settings import Strict
 from .helper import scaled
 
 class Circle(nn.Module):
@@ -27,6 +28,16 @@ class Circle(nn.Module):
 
     def forward(self, embeddings, labels):
         return scaled(embeddings.sum(), self.gamma)
+
+class Power(nn.Module):
+    projects = True
+
+    class Settings(Strict):
+        exponent: float = 2.0
+
+    def __init__(self, channels, exponent):
+        super().__init__()
+        self.channels, self.exponent = channels, exponent
 """
 CLASS = "outside.circle:Circle"
 HEAD = "methods:\n  mine:\n    like: ms\n    loss:\n"
@@ -56,6 +67,13 @@ def test_the_settings_are_the_arguments_of_the_class() -> None:
     assert parse_recipe(values) == pickle.loads(pickle.dumps(recipe)) == recipe
     loss = modules.loss(recipe.loss, classes=3, dim=8, samples=9)
     assert (loss.dim, loss.orders, float(loss(torch.ones(2, 8), None))) == (8, (1, 2), 1280.0)
+
+
+def test_a_class_may_state_its_settings() -> None:
+    text = "methods: {mine: {like: ms, pooling: {module: 'outside.circle:Power', exponent: 3}}}"
+    settings = Definitions(Params(text=text)).layers("cub", "mine").recipe().pooling
+    built = modules.pooling(settings, 4, 8, int)
+    assert (settings.projects, built.channels, built.exponent) == (True, 4, 3.0)
 
 
 @pytest.mark.parametrize(
