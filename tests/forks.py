@@ -24,7 +24,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-_OWN = ("pipeline", "stages", "unseen", "tests")
+_OWN = ("pipeline", "stages", "unseen", "unseen_search", "dvc_parallel", "tests")
 _LIBRARIES_OF = (
     "unseen_search.catalog", "unseen.cluster.training", "unseen.evaluation.evaluate", "unseen.report.page",
     "unseen.training.loop", "transformers.models.segformer.modeling_segformer", "dvc.cli.parser",

@@ -120,9 +120,9 @@ def write_copy(copy: Project) -> None:
         check=True,
     ).stdout.splitlines()
     for name in listed:
-        if (ROOT / name).is_file():
+        if (ROOT / name).is_file() or (ROOT / name).is_symlink():
             (copy.path / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(ROOT / name, copy.path / name)
+            shutil.copy2(ROOT / name, copy.path / name, follow_symlinks=False)
     for built in [
         copy.path / "dvc.lock",
         *copy.path.glob("data/metrics/**/*.json"),

@@ -91,9 +91,10 @@ def project(several: bool = False) -> Iterator[Project]:
         path.mkdir()
         listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True)
         for name in listed.stdout.decode().split("\0"):
-            if (ROOT / name).is_file() and not name.startswith(_LEFT_OUT):
+            is_present = (ROOT / name).is_file() or (ROOT / name).is_symlink()
+            if is_present and not name.startswith(_LEFT_OUT):
                 (path / name).parent.mkdir(parents=True, exist_ok=True)
-                shutil.copy2(ROOT / name, path / name)
+                shutil.copy2(ROOT / name, path / name, follow_symlinks=False)
         write_project(path, several=several)
         copy = Project(path, scratch)
         for command in ("git init --quiet", "git add -A"):
