@@ -25,8 +25,7 @@ _STAGE = """
     from unseen.cluster.export import embedding_workers
     from unseen.cluster.task import run_on_a_node
     from unseen.cluster.training import run_training
-    from unseen.config import TrainSettings
-    from unseen.config.stages import ExportSettings
+    from unseen.config.stages import ExportSettings, TrainSettings
     from unseen.runtime.errors import UserError
     from tests.training.jobs import job, recipe
 

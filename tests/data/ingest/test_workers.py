@@ -72,7 +72,7 @@ def test_reports_a_killed_process() -> None:
 def test_killing_the_stage_ends_all_processes(tmp_path: Path, number: int) -> None:
     code = (
         "from pathlib import Path\n"
-        "from unseen.config import IngestSettings, PartsSource\n"
+        "from unseen.data.ingest.settings import IngestSettings, PartsSource\n"
         "from unseen.data.ingest.ingest import ingest\n"
         "from unseen.runtime.stage import end_with_parent\n"
         "if __name__ == '__main__':\n"
