@@ -12,7 +12,7 @@ from unseen.methods.modules import map_pooling
 from unseen.methods.settings import Projection
 from unseen.networks.backbone import Backbone, Features
 from unseen.networks.batch_norm import synchronise
-from unseen.poolings.settings import AttributePooling, ClsPooling, Pooling
+from unseen.poolings.settings import ClsPooling, PoolingSettings
 
 
 class Pooled(NamedTuple):
@@ -31,7 +31,7 @@ class PoolingHead(nn.Module):
 
     def __init__(
         self,
-        settings: Pooling | AttributePooling,
+        settings: PoolingSettings,
         source: Backbone,
         dim: int | None,
         projection: Projection,

@@ -31,7 +31,7 @@ class MetricLoss(nn.Module):
 
     def __init__(
         self,
-        loss: config.Loss,
+        loss: config.LossSettings,
         memory: config.CrossBatchMemory | None,
         dim: int,
         batch: int,
