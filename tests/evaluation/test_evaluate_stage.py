@@ -246,7 +246,7 @@ def test_evaluation_imports_no_torch(project: Path) -> None:
     """Where FAISS has no GPU, as in its CPU build: the import of torch takes seconds. FAISS and torch each
     bring an OpenMP runtime, and two runtimes in one process may crash or slow each other."""
     code = (
-        "import sys; from stages.evaluate import run; run('parts', 'gsp', 0); "
+        "import sys; from unseen.stages.evaluate import run; run('parts', 'gsp', 0); "
         "assert 'faiss' in sys.modules; print([m for m in ('torch', 'ray', 'timm') if m in sys.modules])"
     )
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_WAIT_POLICY": "passive"}

@@ -92,7 +92,7 @@ result = {"training": recorded()}
 project = root / "sweep"
 write_project(project, several=True)
 os.chdir(project)
-from stages import ingest, resolve, sweep
+from unseen.stages import ingest, resolve, sweep
 resolve.run()
 ingest.run("parts")
 recorded_before = recorded()
