@@ -72,8 +72,9 @@ def train(tree: Path, dataset: str, method: str, seed: int, steps: int) -> Train
         raw.parent.mkdir(parents=True, exist_ok=True)
         raw.symlink_to(ROOT / "data/raw" / dataset)
     environment = os.environ | {"PYTHONPATH": str(tree), "OMP_WAIT_POLICY": "passive"}
+    package = "unseen.stages" if (tree / "unseen/stages").is_dir() else "stages"  # of earlier commits
     for stage in (["resolve"], ["ingest", dataset], ["train", dataset, method, str(seed)]):
-        command = [sys.executable, "-m", f"unseen.stages.{stage[0]}", *stage[1:]]
+        command = [sys.executable, "-m", f"{package}.{stage[0]}", *stage[1:]]
         subprocess.run(command, cwd=tree, env=environment, check=True)
     return read(tree / "data", f"{dataset}/{method}/{seed}")
 
