@@ -6,7 +6,12 @@ from typing import Any
 from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).resolve().parents[1]
-PACKAGES = ("unseen", *sorted(f"pipeline.{path.parent.name}" for path in ROOT.glob("pipeline/*/__init__.py")))
+PACKAGES = (
+    "unseen",
+    *sorted(f"unseen.{path.parent.name}" for path in ROOT.glob("pipeline/*/__init__.py")),
+    "unseen_search",
+    "dvc_parallel",
+)
 
 
 def on_config(config: Any) -> Any:
@@ -28,7 +33,8 @@ def on_files(files: Files, config: Any) -> Files:
         text = (ROOT / name).read_text(encoding="utf-8").replace("](docs/", "](")
         files.append(File.generated(config, page, content=text))
     for package in PACKAGES:
-        text = f"---\ntitle: {package}\n---\n\n# {package}\n\n::: {package}\n"
+        options = "    options:\n      show_submodules: false\n" if package == "unseen" else ""
+        text = f"---\ntitle: {package}\n---\n\n# {package}\n\n::: {package}\n{options}"
         files.append(File.generated(config, _page(package), content=text))
     return files
 
