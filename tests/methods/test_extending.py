@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs/extending.md").read_text(encoding="utf-8")
 COPIED = ("docs", "tests/report", "tests/device")
 NEEDED = (
-    *("pyproject.toml", "params.yaml", "dvc.yaml"),
+    *("pyproject.toml", "params.yaml", "dvc.yaml", "tests/params.py"),
     *("tests/methods/small.py", "tests/methods/test_every_part.py", "tests/graph/test_dependencies.py"),
 )
 TRAINS = '''
@@ -30,6 +30,7 @@ import pytest
 import torch
 
 import unseen
+from tests.params import resolve
 from unseen.config.document import Params
 from unseen.config.resolve import settings
 from unseen.config.stages import RunSettings
