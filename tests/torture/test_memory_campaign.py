@@ -19,8 +19,8 @@ def test_a_stage_stays_below_its_limit(tmp_path: Path) -> None:
         command = ("unseen.stages.resolve", *arguments)
         measure(copy, "resolve", command, peak, "150 images", state, only_large=True)
         assert (copy.path / "data/resolved/train/folder/ms.json").exists()
-        with pytest.raises(RuntimeError, match=r"stages\.resolve.* fails with 0\.02 GiB"):
-            measured(copy, command, 0.02, only_large=True)
+        with pytest.raises(RuntimeError, match=r"stages\.resolve.* fails with 0\.01 GiB"):
+            measured(copy, command, 0.01, only_large=True)  # with 0.02 pydantic panics, and may hang
     row = load(state)["resolve"]
     assert row["rows"] == "150 images"
     assert 0.05 < row["peak_gib"] < peak
