@@ -9,7 +9,7 @@ help      the text of every `unseen ... --help`
 docs      the pages that are generated from the code
 graph     files of the default graph, by `dvc repro` in this clone
 ladder    `unseen ladder` on drawn photos
-claims    `unseen claims` on drawn photos, a study on frozen networks, a claim on generated images
+claims    `unseen claims` on drawn photos and on generated images
 study     `unseen study --mini` and MLRC folds, in a copy of the working tree
 catalog   `unseen index` and `unseen find` on drawn photos
 
@@ -331,8 +331,8 @@ def catalog() -> Items:
         draw_photos(base / "photos")
         run("-m", "unseen", "index", "photos", "catalog", "--labels", "folders", "--size", 64, cwd=base)
         queries = ["photos/product 03/1.png", "photos/product 07/5.png", "--at-most-false", "40%"]
-        found = run("-m", "unseen", "find", "catalog", *queries, "--json", "--page", "found.html", cwd=base)
-        yield from leaves(json.loads(found.replace(folder, "")), "find")
+        answers = run("-m", "unseen", "find", "catalog", *queries, "--json", "--page", "found.html", cwd=base)
+        yield from leaves(json.loads(answers.replace(folder, "")), "find")
         yield "found.html", digest((base / "found.html").read_text(encoding="utf-8").replace(folder, ""))
         yield from leaves(json.loads((base / "catalog/catalog.json").read_text()), "catalog.json")
         yield from (

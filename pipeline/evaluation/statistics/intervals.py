@@ -27,7 +27,7 @@ is no interval for fewer than MIN_CLASSES classes. It measures how much an avera
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float64, Int64
+from jaxtyping import Float64
 from scipy.special import stdtrit
 
 MIN_CLASSES = 8
@@ -40,21 +40,6 @@ class Spread(NamedTuple):
     variance: Float64[np.ndarray, "..."]
     freedom: Float64[np.ndarray, "..."]
     skewness: Float64[np.ndarray, "..."]
-
-
-def class_intervals(
-    values: Float64[np.ndarray, "Q F"], labels: Int64[np.ndarray, "Q"], confidence: float
-) -> tuple[Float64[np.ndarray, "F"], Float64[np.ndarray, "F"]] | None:
-    """Lower and upper ends for the averages of F metrics between 0 and 1 over Q scored queries. None for
-    fewer than MIN_CLASSES classes."""
-    classes, member = np.unique(labels, return_inverse=True)
-    if len(classes) < MIN_CLASSES:
-        return None
-    sizes = np.bincount(member).astype(np.float64)
-    weights = sizes / sizes.sum()
-    means = np.stack([np.bincount(member, column) for column in values.T]) / sizes
-    low, high = interval(means @ weights, spread(influences(means, weights), weights), confidence)
-    return low.clip(0, 1), high.clip(0, 1)
 
 
 def influences(
