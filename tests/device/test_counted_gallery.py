@@ -188,6 +188,8 @@ def lower_precision(request: pytest.FixtureRequest) -> Iterator[None]:
     if request.param == "cuda.matmul":
         torch.backends.cuda.matmul.fp32_precision = "tf32"
     elif request.param == "all backends":
+        for backend in _backends():
+            backend.fp32_precision = "none"  # a precision of products would hold
         torch.backends.fp32_precision = "tf32"  # type: ignore[attr-defined]
     else:
         torch.set_float32_matmul_precision(request.param)

@@ -1,6 +1,7 @@
 """The metrics of the held-out classes."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -43,9 +44,12 @@ def test_validation_ranks_only_as_deep_as_its_metrics_need(
     """The depth of each query is R: no metric of a validation is that of the whole ranking."""
     depths: list[np.ndarray | None] = []
     rank_blocks = module.rank_blocks
-    monkeypatch.setattr(
-        module, "rank_blocks", lambda *arguments: (depths.append(arguments[6]), rank_blocks(*arguments))[1]
-    )
+
+    def recorded(*rows: Any, depth: np.ndarray | None, **options: Any) -> Any:
+        depths.append(depth)
+        return rank_blocks(*rows, depth=depth, **options)
+
+    monkeypatch.setattr(module, "rank_blocks", recorded)
     monkeypatch.setattr(module.faiss, "get_num_gpus", lambda: 0)  # with a GPU, lists end at this depth
     shards, settings = Shards(tiny_set / "data/shards/tiny"), recipe("baseline")
     rows = shards.rows("train")
