@@ -19,8 +19,9 @@ from unseen.runtime.errors import UserError
 from unseen.runtime.flock import acquired, held
 from unseen.runtime.memory import memory_problem
 
+_MAKE_SPACE = "Make space, then run the same command again."
 # `dvc gc --workspace` is not an option: it deletes the cached models of all other commits.
-_MAKE_SPACE = """Make space in one of these ways, then run the same command again.
+_MAKE_SPACE_IN_PROJECT = """Make space in one of these ways, then run the same command again.
     Free space outside the project. This keeps every result.
     Move .dvc/cache to a larger disk, then run `dvc cache dir --local NEW_PATH`. This keeps every result.
     `dvc gc --all-commits --all-experiments` keeps what the workspace, any commit or any experiment uses.
@@ -77,11 +78,20 @@ def system_problem(error: Exception, path: Path | None = None) -> UserError | No
     place = path if filename is None else Path(os.fsdecode(filename))
     reason = (isinstance(error, OSError) and error.strerror) or os.strerror(number)
     if number in (errno.ENOSPC, errno.EDQUOT):
+        if place is None:
+            return UserError(f"The output could not be written: {reason}.", _MAKE_SPACE)
         existing = _existing_parent(place if path is None else path)
         free = shutil.disk_usage(existing).free / 2**20
-        what = f"The disk is full: {path or place or 'a file'} could not be written"
+        is_project = any((parent / ".dvc").is_dir() for parent in (existing, *existing.parents))
         return UserError(
-            f"{what} ({free:,.0f} MiB free on {existing}). The incomplete file was removed.", _MAKE_SPACE
+            f"The disk is full: {path or place} could not be written ({free:,.0f} MiB free on {existing}). "
+            "The incomplete file was removed.",
+            _MAKE_SPACE_IN_PROJECT if is_project else _MAKE_SPACE,
+        )
+    if number == errno.EFBIG:
+        return UserError(
+            f"{path or place or 'A file'} could not be written: {reason}. The incomplete file was removed.",
+            "Raise the limit of the size of files (`ulimit -f`), or use a file system for larger files.",
         )
     if number in (errno.EACCES, errno.EPERM, errno.EROFS):
         return UserError(

@@ -1,13 +1,18 @@
 """Locks of files (flock). The system releases a lock when its process ends, however it ends.
 
-On a file system without locks no lock is taken, and each file counts as held: no file in use is removed.
+On a file system without locks no lock is taken, and each file counts as held: no file in use is removed. So
+does a file of another user, and a link, named pipe, socket or device, whose opening could wait for ever.
 """
 
 import contextlib
 import fcntl
 import os
+import stat
 from collections.abc import Iterator
 from pathlib import Path
+
+# A named pipe without a writer does not block, and a link is an error.
+_WITHOUT_WAITING = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW
 
 
 @contextlib.contextmanager
@@ -24,12 +29,19 @@ def held(path: Path, flags: int = os.O_RDONLY) -> Iterator[None]:
 
 @contextlib.contextmanager
 def acquired(path: Path) -> Iterator[bool]:
-    """Whether no process holds the lock of the file `path`; then it is held during the block.
+    """Whether `path` is a file or directory of this user whose lock no process holds; then it is held during
+    the block.
 
-    Raises OSError if the file is missing or may not be opened.
+    Raises OSError if the file is missing, a link, or may not be opened.
     """
-    descriptor = os.open(path, os.O_RDONLY)
+    descriptor = os.open(path, _WITHOUT_WAITING)
     try:
+        status = os.fstat(descriptor)
+        if status.st_uid != os.geteuid() or not (
+            stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)
+        ):
+            yield False
+            return
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:  # another process holds it, or a file system without locks

@@ -15,7 +15,8 @@ def exclusive(path: Path, work: str) -> Iterator[None]:
     """Holds the lock file `path`, which contains the id of this process, and removes it at the end.
 
     The system releases the lock of a process that ends in any way, so a file that a killed process left is
-    taken over. Raises UserError with `work` if another process holds the lock.
+    taken over. Raises UserError with `work` if another process holds the lock, and on a file system without
+    locks.
     """
     with unwritable_is_an_error(path):
         create_directory(path.parent)
@@ -43,6 +44,12 @@ def _acquired(path: Path, work: str) -> int:
             raise UserError(
                 f"Another process ({holder}) {work}: it holds {path}.", "Wait until it ends, or end it."
             ) from None
+        except OSError as error:
+            os.close(descriptor)
+            raise UserError(
+                f"{path} cannot be locked: {error.strerror}. Two processes could write the same files.",
+                "Use a directory on a file system with locks, such as a local disk, or mount NFS with locks.",
+            ) from error
         # The process that held the lock may have removed the file between the opening and the locking.
         with contextlib.suppress(FileNotFoundError):
             if os.stat(path).st_ino == os.fstat(descriptor).st_ino:

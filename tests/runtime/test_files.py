@@ -18,6 +18,7 @@ from unseen.runtime.files import (
     remove_partial_files,
     require_writable,
     restore_directory,
+    system_problem,
     unreadable_is_an_error,
     write_json,
 )
@@ -211,6 +212,13 @@ def test_permissions_follow_the_umask_which_does_not_change(
 
 def test_a_full_disk_is_a_user_error_and_leaves_no_file(tmp_path: Path) -> None:
     target = tmp_path / "out"
+    with pytest.raises(UserError, match="Make space, then run") as caught, atomic_directory(target):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    assert "dvc" not in str(caught.value), "no project is here"
+    assert list(tmp_path.iterdir()) == []
+    problem = system_problem(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))  # of a pipe or /dev/full
+    assert str(problem).startswith("The output could not be written: No space left on device.")
+    (tmp_path / ".dvc").mkdir()
     with (
         pytest.raises(UserError, match=r"disk is full: .*out could not be written \(\d.* MiB free") as caught,
         atomic_directory(target),
@@ -219,7 +227,7 @@ def test_a_full_disk_is_a_user_error_and_leaves_no_file(tmp_path: Path) -> None:
     assert "same command again" in str(caught.value)
     assert "gc --all-commits --all-experiments" in str(caught.value)
     assert "gc --workspace" not in str(caught.value), "it deletes the cached models of other commits"
-    assert list(tmp_path.iterdir()) == []
+    assert list(tmp_path.iterdir()) == [tmp_path / ".dvc"]
 
 
 @pytest.mark.parametrize(
@@ -228,6 +236,7 @@ def test_a_full_disk_is_a_user_error_and_leaves_no_file(tmp_path: Path) -> None:
         (errno.EACCES, r"out cannot be accessed: Permission denied\.\n  Allow it .*ls -ld .*permissions"),
         (errno.EROFS, r"out cannot be accessed: Read-only file system\.\n .*mount the file system writable"),
         (errno.EIO, r"out: the disk or the network storage failed: Input/output error\.\n .*dmesg"),
+        (errno.EFBIG, r"out could not be written: File too large\..*\n .*ulimit -f"),
         (errno.EMFILE, r"out cannot be opened: Too many open files\.\n .*ulimit -n"),
     ],
 )

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from unseen.runtime.errors import UserError
 from unseen.runtime.files import atomic_file, remove_partial_files
 from unseen.runtime.leftovers import (
     OWNER,
@@ -19,6 +20,7 @@ from unseen.runtime.leftovers import (
     remove_leftover_directories,
     remove_leftovers,
 )
+from unseen.runtime.lock import exclusive
 from unseen.runtime.stage import ROOT
 
 HOLDER = """
@@ -127,6 +129,32 @@ def test_a_file_system_without_locks_keeps_every_file(
     with owned(tmp_path):
         aged(tmp_path / OWNER)
     assert not is_abandoned(tmp_path / OWNER)
+    with pytest.raises(UserError, match=r"(?s)lock cannot be locked: No locks available.*with locks"):
+        exclusive(tmp_path / "lock", "builds").__enter__()
+
+
+def test_what_another_user_made_neither_blocks_nor_is_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The temporary directory belongs to all users. The opening of a named pipe waits for a writer."""
+    monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
+    for name in ("pipe", "link", "other"):
+        (tmp_path / f"unseen-{name}").mkdir()
+    pipe, link, other = (tmp_path / f"unseen-{name}" / OWNER for name in ("pipe", "link", "other"))
+    os.mkfifo(pipe)
+    (tmp_path / "private").touch()
+    link.symlink_to(tmp_path / "private")
+    other.touch()
+    aged(pipe, tmp_path / "private", other)
+    user = os.geteuid()
+    monkeypatch.setattr(os, "geteuid", lambda: user + 1)  # the files are those of another user
+    remove_leftover_directories(tmp_path / "project")
+    assert all(path.parent.is_dir() for path in (pipe, link, other))
+    monkeypatch.setattr(os, "geteuid", lambda: user)
+    remove_leftover_directories(tmp_path / "project")
+    assert pipe.parent.is_dir()
+    assert link.parent.is_dir()
+    assert not other.parent.exists()
 
 
 @pytest.mark.slow

@@ -236,7 +236,7 @@ def test_a_full_disk_leaves_the_earlier_output_unchanged(
     monkeypatch.setattr(shard_writer, "open", lambda path, mode: FullDisk(path, mode), raising=False)
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "earlier").write_text("content")
-    with pytest.raises(UserError, match=r"(?s)The disk is full: .*out could not be written.*Free space"):
+    with pytest.raises(UserError, match=r"(?s)The disk is full: .*out could not be written.*Make space"):
         run(root, tmp_path / "out")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "raw"]
     assert content(tmp_path / "out") == {"earlier": b"content"}
