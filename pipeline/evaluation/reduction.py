@@ -28,8 +28,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+import safetensors.numpy
 from jaxtyping import Float32, Float64, Int64
-from safetensors.numpy import save_file
 
 from unseen.runtime.errors import UserError
 from unseen.runtime.files import atomic_file
@@ -111,7 +111,8 @@ def apply(reduction: Reduction, embeddings: Float32[np.ndarray, "N D"]) -> Float
 def save(path: Path, reduction: Reduction) -> None:
     """Writes the arrays mean and projection as safetensors; equal reductions give equal bytes."""
     with atomic_file(path) as aside:
-        save_file({name: np.ascontiguousarray(array) for name, array in reduction._asdict().items()}, aside)
+        arrays = {name: np.ascontiguousarray(array) for name, array in reduction._asdict().items()}
+        aside.write_bytes(safetensors.numpy.save(arrays))
 
 
 def _blocks(rows: int) -> list[slice]:

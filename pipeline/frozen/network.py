@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from jaxtyping import Float, Int
 from pydantic import ValidationError
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file, save
 from torch import Tensor, nn
 
 from unseen.data.settings import Input
@@ -131,7 +131,7 @@ def write_network(network: Network, directory: Path) -> None:
     weights = {name: value.contiguous() for name, value in loaded.method.network.state_dict().items()}
     directory.mkdir(parents=True, exist_ok=True)
     with atomic_file(directory / WEIGHTS) as aside:
-        save_file(weights, aside)
+        aside.write_bytes(save(weights))
     content = {
         "schema_version": SCHEMA_VERSION,
         "network": network.name,
@@ -211,7 +211,7 @@ def load_network(directory: Path) -> Loaded:
 def add_linear(directory: Path, weight: Float[Tensor, "D D"], about: dict[str, Any]) -> None:
     """Adds a linear map of the embeddings to a directory, and `about` (its training) to network.json."""
     with atomic_file(directory / LINEAR) as aside:
-        save_file({"weight": weight.contiguous()}, aside)
+        aside.write_bytes(save({"weight": weight.contiguous()}))
     content = json.loads((directory / ABOUT).read_text(encoding="utf-8"))
     write_json(directory / ABOUT, content | {"linear": about})
 
@@ -229,7 +229,8 @@ def add_tail(directory: Path, state: Mapping[str, Tensor], about: dict[str, Any]
     if wrong:
         raise ValueError(f"{path} has no weight {wrong[0]} of this shape")
     with atomic_file(path) as aside:
-        save_file(weights | {name: value.cpu().contiguous() for name, value in state.items()}, aside)
+        changed = {name: value.cpu().contiguous() for name, value in state.items()}
+        aside.write_bytes(save(weights | changed))
     content = json.loads((directory / ABOUT).read_text(encoding="utf-8"))
     write_json(directory / ABOUT, content | {"adapted": about})
 

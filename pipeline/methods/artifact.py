@@ -5,7 +5,8 @@
     untrained.safetensors      before the first step
     best_on_test.safetensors   best on the test classes, if training.watch_test is set; not for publication
 
-The directory is self-contained: loading reads no checkpoint from which the training started.
+The directory is self-contained: loading reads no checkpoint from which the training started. recipe.json has
+the sha256 of each file of weights, which is compared at each loading; models of earlier versions have none.
 """
 
 import json
@@ -15,7 +16,7 @@ from typing import Any, Literal
 
 from pydantic import ValidationError
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file, save
 from torch import Tensor
 
 from unseen.methods.build import initial_method
@@ -48,7 +49,7 @@ def save_weights(path: Path, method: Method) -> None:
     """
     state = {name: value.detach().cpu().contiguous() for name, value in saved_state(method).items()}
     with atomic_file(path) as aside:
-        save_file(state, aside)
+        aside.write_bytes(save(state))  # `save_file` would replace the locked file by one of mode 0600
 
 
 def save_recipe(
@@ -60,7 +61,8 @@ def save_recipe(
     samples: int,
     checkpoint: str | None = None,
 ) -> None:
-    """Writes the resolved recipe and the other arguments of `build_method`, with sorted keys.
+    """Writes the resolved recipe, the other arguments of `build_method`, and the digests of the weights
+    beside it, with sorted keys.
 
     classes, samples: training classes and images. checkpoint: the sha256 of the file from which the backbone
     started, if it started from one.
@@ -71,6 +73,7 @@ def save_recipe(
         "recipe": recipe.model_dump(mode="json"),
         "dataset": dataset,
         "seed": seed,
+        "weights_sha256": {file.stem: sha256_of(file) for file in path.parent.glob("*.safetensors")},
         **sizes,
     }
     write_json(path, content if checkpoint is None else content | {"checkpoint_sha256": checkpoint})
@@ -89,7 +92,8 @@ def load_method(directory: Path, weights: Weights = "weights") -> LoadedModel:
         recipe = parse_recipe(content["recipe"])
         classes, samples, seed = (int(content[name]) for name in ("classes", "samples", "seed"))
         dataset = str(content["dataset"])
-    except (KeyError, TypeError, ValueError, ValidationError) as error:
+        recorded = content.get("weights_sha256", {}).get(weights)
+    except (AttributeError, KeyError, TypeError, ValueError, ValidationError) as error:
         problem = f"{where} is not a recipe that this version wrote: {error}"
         raise UserError(problem, "Train the model again.") from error
     # Every weight comes from the file. The source of the initial weights is not needed.
@@ -98,11 +102,14 @@ def load_method(directory: Path, weights: Weights = "weights") -> LoadedModel:
     path = directory / f"{weights}.safetensors"
     try:
         with unreadable_is_an_error():
-            state = load_file(regular(path))
+            digest = sha256_of(regular(path))
+            state = load_file(path)
     except FileNotFoundError:
         raise UserError(f"{path} is missing.", _RETRAIN) from None
     except SafetensorError as error:
         raise UserError(f"{path} is damaged: {error}.", _FETCH) from error
+    if recorded not in (None, digest):
+        raise UserError(f"{path} is damaged or was replaced: its sha256 is not that in {where.name}.", _FETCH)
     expected, shapes = (
         {name: value.shape for name, value in each.items()} for each in (saved_state(method), state)
     )

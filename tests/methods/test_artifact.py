@@ -16,6 +16,7 @@ from unseen.methods.build import initial_method
 from unseen.methods.method import Method
 from unseen.methods.settings import Recipe
 from unseen.runtime.errors import UserError
+from unseen.runtime.files import remove_partial_files
 
 SEED = 5
 
@@ -116,7 +117,15 @@ def test_loading_does_not_need_the_initial_checkpoint(tmp_path: Path) -> None:
 def test_the_recipe_is_readable_and_sorted(model: Path) -> None:
     text = (model / "recipe.json").read_text()
     content = json.loads(text)
-    assert list(content) == ["classes", "dataset", "recipe", "samples", "schema_version", "seed"]
+    assert list(content) == [
+        "classes",
+        "dataset",
+        "recipe",
+        "samples",
+        "schema_version",
+        "seed",
+        "weights_sha256",
+    ]
     assert json.dumps(content, sort_keys=True, indent=2) + "\n" == text
     assert content["recipe"]["method"] == "baseline"
 
@@ -172,9 +181,41 @@ def test_names_damaged_weights(model: Path) -> None:
         load_method(model)
 
 
+def test_names_one_flipped_bit_of_the_weights(model: Path) -> None:
+    path = model / "weights.safetensors"
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(UserError, match=r"(?s)weights\.safetensors is damaged or was replaced.*dvc checkout"):
+        load_method(model)
+
+
+def test_reads_a_model_that_was_written_without_digests(model: Path) -> None:
+    content = json.loads((model / "recipe.json").read_text())
+    del content["weights_sha256"]
+    (model / "recipe.json").write_text(json.dumps(content))
+    assert load_method(model).seed == SEED
+
+
+def test_weights_have_the_permissions_of_other_files_and_the_lock_of_their_writer(
+    model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = model / "weights.safetensors"
+    assert path.stat().st_mode == (model / "recipe.json").stat().st_mode
+    replace = Path.replace
+
+    def while_others_write(self: Path, target: Path) -> Path:
+        remove_partial_files(model, path.name)
+        return replace(self, target)
+
+    monkeypatch.setattr(Path, "replace", while_others_write)
+    save_weights(path, initial_method(recipe("baseline"), CLASSES, SAMPLES, SEED))
+
+
 def test_names_weights_of_another_network(model: Path) -> None:
     settings = recipe("baseline", dim=16)
     save_weights(model / "weights.safetensors", initial_method(settings, CLASSES, SAMPLES, SEED))
+    save_recipe(model / "recipe.json", recipe("baseline"), "drawn", SEED, CLASSES, SAMPLES)
     with pytest.raises(UserError, match=r"2 tensors differ, first head\.projection\.linear\.bias"):
         load_method(model)
 
