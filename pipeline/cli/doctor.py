@@ -2,7 +2,8 @@
 
 import platform
 import re
-from collections.abc import Iterator
+import shlex
+from collections.abc import Iterator, Sequence
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,7 +24,7 @@ _COMMANDS = {
 }
 _LISTED = 5  # differing files of an output
 _KERNELS_WITH_AVX512 = ("SkylakeX", "Cooperlake", "SapphireRapids")  # of OpenBLAS
-_NO_DEFECT = ("absent", "slow")  # marks
+_NO_DEFECT = ("absent", "slow", "REPAIRED")  # marks
 
 
 class Finding(NamedTuple):
@@ -200,18 +201,25 @@ def _outputs() -> Iterator[Finding]:
 
     for output in outputs(Path.cwd()):
         state = f"{output.files} files, {mebibytes(output.size)}"
+        if output.repaired:
+            state += f"; damaged in DVC's cache, replaced there: {_listed(output.repaired)}"
         if not output.problems:
-            yield Finding(output.path, state)
+            yield Finding(output.path, state, not output.repaired, problem="REPAIRED")
             continue
-        differing = "; ".join(
-            f"{path} {problem}" for path, problem in list(output.problems.items())[:_LISTED]
-        )
-        more = f" and {len(output.problems) - _LISTED} more" if len(output.problems) > _LISTED else ""
-        remedy = (
-            f"Restore it from DVC's cache: rm -r {output.path} && dvc checkout {output.path}\n"
-            f"or compute it again: dvc repro -f -s {output.stage}"
-        )
-        yield Finding(output.path, f"{state}: {differing}{more}", False, remedy, "DIFFERS")
+        differing = _listed([f"{path} {problem}" for path, problem in output.problems.items()])
+        path = shlex.quote(output.path)
+        remedies = [f"compute it again: dvc repro -f -s {shlex.quote(output.stage)}"]
+        if output.source == "cache":
+            remedies.insert(0, f"restore it from DVC's cache: rm -r {path} && dvc checkout {path}")
+        elif output.source == "git":
+            remedies.insert(0, f"restore it from git: git checkout -- {path}")
+        remedy = "\nor ".join(remedies)
+        yield Finding(output.path, f"{state}: {differing}", False, remedy[0].upper() + remedy[1:], "DIFFERS")
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
+    return "; ".join(names[:_LISTED]) + more
 
 
 def _data_sets(run: Plan) -> Iterator[Finding]:

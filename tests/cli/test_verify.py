@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from hashlib import md5
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ DVC_YAML = """
 stages:
   train:
     cmd: >-
-      mkdir -p data/models && cp source data/models/weights && cp source data/models/recipe &&
+      mkdir -p data/models && cat source source > data/models/weights && cp source data/models/recipe &&
       cp source log && cp source source.json
     deps: [source]
     outs: [data/models, log]
@@ -30,15 +31,23 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("verified")
     (root / "dvc.yaml").write_text(DVC_YAML)
     (root / "source").write_text("1234")
-    for command in (["init", "-q", "--no-scm"], ["repro", "-q"]):
-        subprocess.run([sys.executable, "-m", "dvc", *command], cwd=root, check=True, capture_output=True)
+    dvc = [sys.executable, "-m", "dvc"]
+    git = ["git", "-c", "user.name=t", "-c", "user.email=t@t"]
+    for command in (
+        ["git", "init", "-q"],
+        [*dvc, "init", "-q"],
+        [*dvc, "repro", "-q"],
+        ["git", "add", "source.json", "dvc.lock"],
+        [*git, "commit", "-qm", "all"],
+    ):
+        subprocess.run(command, cwd=root, check=True, capture_output=True)
     return root
 
 
 def test_an_undamaged_project_has_no_problem(project: Path) -> None:
     verified = {output.path: output for output in outputs(project)}
     assert {path: (output.files, output.size) for path, output in verified.items()} == {
-        "data/models": (2, 8),
+        "data/models": (2, 12),
         "log": (1, 4),
         "source.json": (1, 4),
     }
@@ -48,7 +57,7 @@ def test_an_undamaged_project_has_no_problem(project: Path) -> None:
 def test_names_a_flipped_bit_that_changes_neither_size_nor_time(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("data/models/weights", "log", "source.json"):
+    for name in ("data/models/recipe", "log", "source.json"):
         path = project / name
         times = path.stat()
         path.write_bytes(bytes([ord("1") ^ 1]) + b"234")
@@ -59,6 +68,57 @@ def test_names_a_flipped_bit_that_changes_neither_size_nor_time(
         assert (finding.problem, f"{name} differs" in finding.state) == ("DIFFERS", True)
         assert "dvc repro -f -s train" in finding.remedy
         path.write_text("1234")
+
+
+def flip(path: Path) -> None:
+    """Flips one bit; size, time and mode stay."""
+    content, status = bytearray(path.read_bytes()), path.stat()
+    content[0] ^= 1
+    path.chmod(0o644)
+    path.write_bytes(content)
+    path.chmod(status.st_mode)
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+
+def objects(project: Path) -> dict[str, Path]:
+    """The objects of the cache by their md5."""
+    return {path.parent.name + path.name: path for path in (project / ".dvc/cache/files/md5").glob("*/*")}
+
+
+def findings(project: Path, monkeypatch: pytest.MonkeyPatch) -> list[doctor.Finding]:
+    monkeypatch.chdir(project)
+    return [finding for finding in doctor._outputs() if not finding.complete]
+
+
+@pytest.mark.parametrize("damaged", ["file", "object", "file and object", "list", "file and list", "metrics"])
+@pytest.mark.parametrize("chosen", [0, 1])
+def test_each_printed_remedy_repairs_what_it_is_printed_for(
+    project: Path, damaged: str, chosen: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+    before = {path: path.read_bytes() for path in objects(project).values()}
+    weights, metrics = project / "data/models/weights", project / "source.json"
+    (of_file,) = (path for name, path in objects(project).items() if name == md5(b"12341234").hexdigest())
+    (listed,) = (path for name, path in objects(project).items() if name.endswith(".dir"))
+    for path in {"file": [weights], "object": [of_file], "list": [listed], "metrics": [metrics]}.get(
+        damaged, [weights, listed if "list" in damaged else of_file]
+    ):
+        flip(path)
+    found = findings(project, monkeypatch)
+    marks = {finding.name: finding.problem for finding in found}
+    if damaged == "object":
+        assert marks == {"data/models": "REPAIRED"}
+        assert [finding.remedy for finding in found] == [""]
+    else:
+        assert marks == {"source.json" if damaged == "metrics" else "data/models": "DIFFERS"}
+        remedies = [line.split(": ", 1)[1] for finding in found for line in finding.remedy.split("\n")]
+        restoring = {"file": "dvc checkout", "metrics": "git checkout"}.get(damaged)
+        assert [restoring in remedy for remedy in remedies[:-1] if restoring] == [True] * bool(restoring)
+        assert len(remedies) == 1 + bool(restoring)
+        subprocess.run(remedies[min(chosen, len(remedies) - 1)], shell=True, cwd=project, check=True)
+    assert findings(project, monkeypatch) == []
+    assert {path: path.read_bytes() for path in objects(project).values()} == before
+    assert (weights.read_text(), metrics.read_text()) == ("12341234", "1234")
 
 
 def test_names_missing_and_additional_files(project: Path) -> None:

@@ -11,7 +11,12 @@ SHELLS = ("bash", "zsh", "fish")
 
 
 @click.command()
-@click.option("--verify", is_flag=True, help="Read every output of the graph and compare it with dvc.lock.")
+@click.option(
+    "--verify",
+    is_flag=True,
+    help="Read every output of the graph and its objects in DVC's cache, and compare them with dvc.lock. A "
+    "damaged object is replaced by the file of the workspace, or removed.",
+)
 def doctor(verify: bool) -> None:
     """Print versions, devices, pretrained weights and data sets.
 
