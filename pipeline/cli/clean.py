@@ -1,9 +1,11 @@
 """`unseen clean`: lists what takes space, and removes what no commit and no experiment needs."""
 
+import contextlib
 import os
 import shutil
+import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,35 +20,42 @@ _KEPT = {"all_commits": True, "all_experiments": True}  # and the workspace, whi
 
 @dataclass(frozen=True)
 class Unneeded:
-    """The files of DVC's cache that neither the workspace nor a commit nor an experiment uses."""
+    """The files of DVC's cache that nobody uses."""
 
-    files: int
+    paths: tuple[Path, ...]
     size: int
 
 
-def clean(yes: bool, states: bool) -> list[str]:
+def clean(yes: bool, states: bool, clones: Sequence[Path] = ()) -> list[str]:
     """Lists large directories, asks (unless `yes`), and removes; returns the closing lines.
 
-    Removes files of DVC's cache as `dvc gc --all-commits --all-experiments`, the logs of parallel runs, and
-    what killed runs left behind; with `states` also the states of unfinished trainings, which then start
-    again.
-    Results of the workspace, of every commit and of every experiment remain. Raises UserError outside a git
-    repository, where no commit can be examined, and if DVC's lock is taken.
+    Removes files of DVC's cache that no workspace, commit, stash or experiment of this clone and of `clones`
+    uses, the logs of parallel runs, and what killed runs left behind; with `states` also the states of
+    unfinished trainings, which then start again. A cache outside of the project may serve other clones: it
+    is cleaned only if `clones` names them.
+
+    Raises UserError outside a git repository, where no commit can be examined, and if DVC's lock is taken.
     """
     from dvc.exceptions import DvcException
     from dvc.repo import Repo
 
     try:
         repo = Repo()
+        others = [each for each in map(Repo, map(str, clones)) if each.root_dir != repo.root_dir]
         cache = Path(repo.cache.local.path)
-        unneeded = unneeded_cache(repo)
-        _print(listing(cache, unneeded))
+        is_shared = not clones and not cache.resolve().is_relative_to(Path(repo.dvc_dir).resolve())
+        unneeded = Unneeded((), 0) if is_shared else unneeded_cache(repo, others)
+        _print(listing(cache, None if is_shared else unneeded))
         removable = [LOGS, *(path for path in _children(STATE) if states and path != LOGS)]
-        expected = unneeded.size + sum(map(size_of, removable))
-        if not yes and not _confirmed(expected):
+        if not yes and not _confirmed(unneeded.size + sum(map(size_of, removable))):
             return ["Nothing was removed."]
-        before = sum(map(size_of, [cache, *removable]))
-        repo.gc(**_KEPT)
+        before = sum(map(size_of, removable))
+        with contextlib.ExitStack() as locks:
+            for each in (repo, *others):
+                locks.enter_context(each.lock)
+            unneeded = Unneeded((), 0) if is_shared else unneeded_cache(repo, others)
+            for path in unneeded.paths:
+                path.unlink(missing_ok=True)
     except DvcException as error:
         raise UserError(
             f"DVC cannot list what the commits need: {error}",
@@ -55,32 +64,44 @@ def clean(yes: bool, states: bool) -> list[str]:
     remove_leftovers(Path())
     for path in removable:
         shutil.rmtree(path, ignore_errors=True)
-    freed = before - sum(map(size_of, [cache, *removable]))
-    return [f"Removed {mebibytes(freed)}."]
+    freed = unneeded.size + before - sum(map(size_of, removable))
+    return [f"Removed {mebibytes(freed)}, {len(unneeded.paths)} files of the cache."]
 
 
-def unneeded_cache(repo: Any) -> Unneeded:
-    """What `dvc gc --all-commits --all-experiments` would remove. `repo` is a dvc.repo.Repo."""
+def unneeded_cache(repo: Any, others: Sequence[Any] = ()) -> Unneeded:
+    """The files of the cache of `repo` that it and `others` do not use; all are a dvc.repo.Repo."""
     used = {
         identifier.value
-        for group in repo.used_objs(**_KEPT).values()
+        for each in (repo, *others)
+        for group in each.used_objs(**_KEPT, revs=_stashed(Path(each.root_dir))).values()
         for identifier in group
         if identifier.value
     }
     stores = {id(store): store for _, store in repo.cache.by_scheme() if store}.values()
-    sizes = [
-        os.path.getsize(store.oid_to_path(identifier))
+    paths = tuple(
+        Path(store.oid_to_path(identifier))
         for store in stores
         for identifier in store.all()
         if identifier not in used
-    ]
-    return Unneeded(len(sizes), sum(sizes))
+    )
+    return Unneeded(paths, sum(map(os.path.getsize, paths)))
 
 
-def listing(cache: Path, unneeded: Unneeded) -> Iterator[str]:
-    """The sizes of the directories, largest first, and of what can be removed."""
+def _stashed(root: Path) -> list[str]:
+    """The commits of git's stashes: workspace, index and untracked files."""
+    command = ["git", "stash", "list", "--format=%H %P"]
+    process = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
+    return process.stdout.split()
+
+
+def listing(cache: Path, unneeded: Unneeded | None) -> Iterator[str]:
+    """The sizes of the directories, largest first, and of what can be removed. None: nothing of the cache."""
+    if unneeded is None:
+        of_cache = "outside of this project, so other clones may use it: it stays unless --clone names them"
+    else:
+        of_cache = f"{mebibytes(unneeded.size)} in {len(unneeded.paths)} files needed by no commit"
     notes = {
-        cache: f"DVC's cache; {mebibytes(unneeded.size)} in {unneeded.files} files needed by no commit",
+        cache: f"DVC's cache; {of_cache}",
         STATE: "unfinished trainings and sweeps, which a run resumes; --states removes them",
         LOGS: "logs of parallel runs",
     }

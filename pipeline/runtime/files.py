@@ -24,8 +24,8 @@ _MAKE_SPACE = "Make space, then run the same command again."
 _MAKE_SPACE_IN_PROJECT = """Make space in one of these ways, then run the same command again.
     Free space outside the project. This keeps every result.
     Move .dvc/cache to a larger disk, then run `dvc cache dir --local NEW_PATH`. This keeps every result.
-    `dvc gc --all-commits --all-experiments` keeps what the workspace, any commit or any experiment uses.
-    It deletes the other cached files: results of runs that were never committed. `--dry` lists them."""
+    `unseen clean` keeps what the workspace, any commit, stash or experiment uses. It lists and deletes the
+    other cached files: results of runs that were never committed."""
 # of Rust, and of torch: "unable to mmap 9360 bytes from file <PATH>: Input/output error (5)"
 _OS_ERROR = re.compile(r"\(os error (?P<rust>\d+)\)|file <(?P<file>.*)>: .* \((?P<torch>\d+)\)")
 _NO_FILE = errno.EOPNOTSUPP  # of `regular`

@@ -65,7 +65,7 @@ def test_keeps_the_results_of_commits_and_of_the_workspace(
     assert "1.0 MiB in 2 files needed by no commit" in listed[0], "weights and the list of the directory"
     assert listed[1].split()[:3] == ["1.0", "MiB", "data/models"]
     answer(monkeypatch, "y")
-    assert clean(yes=False, states=False) == ["Removed 1.0 MiB."]
+    assert clean(yes=False, states=False) == ["Removed 1.0 MiB, 2 files of the cache."]
     assert before - size_of(cache) > SIZE
     assert not (results / "data/state/logs").exists()
     assert (results / "data/state/1234/checkpoint.pt").exists()
@@ -75,8 +75,38 @@ def test_keeps_the_results_of_commits_and_of_the_workspace(
     run("git", "stash", "pop", "-q")
     run("dvc", "checkout", "-q")
     assert (results / "data/models/weights").read_text()[0] == "c"
-    assert clean(yes=True, states=True) == ["Removed 0.0 MiB."]
+    assert clean(yes=True, states=True) == ["Removed 0.0 MiB, 0 files of the cache."]
     assert not (results / "data/state/1234").exists()
+
+
+def test_keeps_the_results_of_stashes_and_of_named_clones(
+    results: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The result `b` is in a stash, `c` in a commit of another clone with the same cache."""
+    (results / "source").write_text("b" * SIZE, encoding="utf-8")
+    run("dvc", "repro", "-q")
+    git = ["-c", "user.name=n", "-c", "user.email=e@example.org"]
+    run("git", *git, "stash", "-q")
+    cache, other = tmp_path_factory.mktemp("shared") / "cache", tmp_path_factory.mktemp("other") / "clone"
+    run("git", "clone", "-q", str(results), str(other))
+    (results / ".dvc/cache").rename(cache)
+    for clone in (results, other):
+        monkeypatch.chdir(clone)
+        run("dvc", "cache", "dir", "--local", str(cache))
+    (other / "source").write_text("c" * SIZE, encoding="utf-8")
+    run("dvc", "repro", "-q")
+    run("git", *git, "commit", "-qam", "c")
+    monkeypatch.chdir(results)
+    run("dvc", "checkout", "-q")
+    before = size_of(cache)
+    assert clean(yes=True, states=False) == ["Removed 0.0 MiB, 0 files of the cache."]
+    assert size_of(cache) == before
+    assert clean(yes=True, states=False, clones=[other]) == ["Removed 0.0 MiB, 0 files of the cache."]
+    run("git", "stash", "pop", "-q")
+    run("dvc", "checkout", "-q")
+    assert (results / "data/models/weights").read_text()[0] == "b"
+    run("git", "checkout", "-q", "--", ".")
+    assert clean(yes=True, states=False, clones=[Path()]) == ["Removed 2.0 MiB, 4 files of the cache."]
 
 
 def test_without_a_terminal_nothing_is_removed(

@@ -225,8 +225,8 @@ def test_a_full_disk_is_a_user_error_and_leaves_no_file(tmp_path: Path) -> None:
     ):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     assert "same command again" in str(caught.value)
-    assert "gc --all-commits --all-experiments" in str(caught.value)
-    assert "gc --workspace" not in str(caught.value), "it deletes the cached models of other commits"
+    assert "`unseen clean`" in str(caught.value)
+    assert "dvc gc" not in str(caught.value), "it deletes what stashes and other clones need"
     assert list(tmp_path.iterdir()) == [tmp_path / ".dvc"]
 
 

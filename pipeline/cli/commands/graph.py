@@ -1,11 +1,13 @@
 """Commands of the graph. They work in the directory of the project."""
 
 import sys
+from pathlib import Path
 
 import click
 
 from unseen.cli.commands.examples import Examples, Lists
 from unseen.cli.commands.project import enter_project, in_project
+from unseen.cli.commands.values import PATH
 
 
 @click.command(
@@ -116,13 +118,21 @@ def study(
 )
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.option("--states", is_flag=True, help="Also remove the states of unfinished trainings and sweeps.")
-def clean(yes: bool, states: bool) -> None:
+@click.option(
+    "--clone",
+    "clones",
+    type=PATH,
+    multiple=True,
+    help="Another clone that uses the same cache, for each; `.` if no other one does.",
+)
+def clean(yes: bool, states: bool, clones: tuple[Path, ...]) -> None:
     """List what takes space; remove what no commit needs.
 
-    Removes files of DVC's cache that neither the workspace nor a commit nor an experiment uses, and logs of
-    parallel runs.
+    Removes files of DVC's cache that neither the workspace nor a commit, stash or experiment uses, and logs
+    of parallel runs. A cache outside of the project is cleaned only if --clone names the clones that use it.
     """
+    clones = tuple(clone.resolve() for clone in clones)
     enter_project()
     from unseen.cli import clean as cleaning
 
-    sys.stdout.write("\n".join([*cleaning.clean(yes, states), ""]))
+    sys.stdout.write("\n".join([*cleaning.clean(yes, states, clones), ""]))
