@@ -19,6 +19,7 @@ model/              weights.safetensors, and recipe.json of a trained model or n
 import json
 from collections.abc import Callable, Sequence
 from functools import cached_property, partial
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple, get_args
 
@@ -33,7 +34,7 @@ from unseen.evaluation.unknown import Rivals, Threshold, UncalibratedError, cali
 from unseen.frozen.embedder import Embedder, Picture, Precision
 from unseen.runtime.digest import sha256_of
 from unseen.runtime.errors import UserError
-from unseen.runtime.files import complete_directory
+from unseen.runtime.files import complete_directory, regular
 
 INDEX, PICTURES, RIVALS = "index.faiss", "pictures.parquet", "rivals.parquet"
 ABOUT, MODEL = "catalog.json", "model"
@@ -129,8 +130,13 @@ class Catalog:
 
     @cached_property
     def paths(self) -> list[str]:
-        """The path of each picture below `photos`."""
-        return self._column("path")
+        """The path of each picture below `photos`. Raises UserError for a path that leaves this folder."""
+        return [self._inside(path) for path in self._column("path")]
+
+    @cached_property
+    def rows(self) -> dict[str, int]:
+        """The row of each picture by its path."""
+        return {path: row for row, path in enumerate(self.paths)}
 
     @cached_property
     def sha256(self) -> list[str]:
@@ -155,6 +161,23 @@ class Catalog:
         """Paths and labels of a row group."""
         return self._part(lambda: self._table.read_row_group(number, ["path", "label"]))
 
+    def _inside(self, path: str) -> str:
+        """A path below the folder of the pictures. A catalog of somebody else must name no other file."""
+        if path.startswith("/") or ".." in path.split("/"):
+            raise UserError(
+                f"{self.directory / PICTURES} names a file outside of the folder of the pictures: {path}.",
+                "Do not use this catalog, or build it again from the pictures.",
+            )
+        return path
+
+    def picture(self, row: int) -> bytes:
+        """The file of a picture. Raises FileNotFoundError if it is missing, and ValueError if it is not the
+        file of the build, so that a page shows no other picture."""
+        content = regular(self.photos / self.paths[row]).read_bytes()
+        if sha256(content).hexdigest() != self.sha256[row]:
+            raise ValueError(f"{self.paths[row]} has changed since the catalog was built")
+        return content
+
     def _part(self, reader: Callable[[], pa.Table]) -> pa.Table:
         """A part of the table. Its file was opened with the catalog: a build does not change it."""
         try:
@@ -177,6 +200,8 @@ class Catalog:
             table = self._group(group).take(inside - groups[group])
             values = zip(table["path"].to_pylist(), table["label"].to_pylist(), strict=True)
             pictures |= dict(zip(inside.tolist(), values, strict=True))
+        for path, _ in pictures.values():
+            self._inside(path)
         return pictures
 
     @property

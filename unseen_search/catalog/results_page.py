@@ -25,8 +25,8 @@ def page(
     answers: Sequence[Answer],
     statement: str | None = None,
 ) -> str:
-    """The HTML text. A match whose file no longer exists is shown by its name. `statement`: of the
-    threshold."""
+    """The HTML text. A match whose file is missing or has changed since the build is shown by its name.
+    `statement`: of the threshold."""
     sections = [
         {
             "name": text(printable(str(query))),
@@ -37,7 +37,7 @@ def page(
                     "path": match.path,
                     "label": match.label,
                     "similarity": f"{match.similarity:.3f}",
-                    "image": _image(catalog.photos / match.path),
+                    "image": _image(catalog, match.path),
                 }
                 for match in answer.matches
             ],
@@ -57,7 +57,7 @@ def duplicates_page(catalog: Catalog, groups: Sequence[Group]) -> str:
                     "path": copy.path,
                     "label": copy.label,
                     "difference": None if copy.difference is None else f"{copy.difference:.1f}",
-                    "image": _image(catalog.photos / copy.path),
+                    "image": _image(catalog, copy.path),
                 }
                 for copy in group.pictures
             ],
@@ -69,12 +69,19 @@ def duplicates_page(catalog: Catalog, groups: Sequence[Group]) -> str:
 
 def _rendered(template: str, catalog: Catalog, **values: object) -> str:
     """The page. A folder or model outside the project is shown by its name: a page is shared."""
-    names = {"photos": text(str(catalog.photos)), "model": text(str(catalog.about["model"]))}
+    names = {
+        "directory": text(str(catalog.directory)),
+        "photos": text(str(catalog.photos)),
+        "model": text(str(catalog.about["model"])),
+    }
     return environment(_HERE).get_template(template).render(css=style(), catalog=catalog, **names, **values)
 
 
-def _image(path: Path) -> str | None:
-    return data_uri(_octets(path.read_bytes()), SIZE) if path.is_file() else None
+def _image(catalog: Catalog, path: str) -> str | None:
+    try:
+        return data_uri(_octets(catalog.picture(catalog.rows[path])), SIZE)
+    except (OSError, ValueError):
+        return None
 
 
 def _octets(picture: bytes) -> UInt8[np.ndarray, "bytes"]:

@@ -38,7 +38,6 @@ from starlette.requests import ClientDisconnect
 from unseen.data.heif import readable
 from unseen.report.pictures import jpeg
 from unseen.runtime.errors import UserError
-from unseen.runtime.files import regular
 from unseen_search.catalog.catalog import answer_of
 from unseen_search.service.current import Current, State
 from unseen_search.service.photo_size import size_of
@@ -289,12 +288,11 @@ def _stored_photo(state: State, fingerprint: str, row: int) -> bytes:
     if not 0 <= row < len(catalog):
         raise HTTPException(404, f"The catalog has pictures 0 to {len(catalog) - 1}.")
     try:
-        content = regular(catalog.photos / catalog.paths[row]).read_bytes()
+        return catalog.picture(row)
     except OSError:
         raise HTTPException(404, f"{catalog.paths[row]} is missing.") from None
-    if hashlib.sha256(content).hexdigest() != catalog.sha256[row]:
-        raise HTTPException(410, f"{catalog.paths[row]} has changed since the catalog was built.")
-    return content
+    except ValueError as error:
+        raise HTTPException(410, f"{error}.") from None
 
 
 def _find(current: Current, photo: bytes, k: int) -> Found:
@@ -307,7 +305,7 @@ def _find(current: Current, photo: bytes, k: int) -> Found:
         threshold=None if state.threshold is None else state.threshold.similarity,
         statement=None if state.threshold is None else state.threshold.sentence(),
         products=[FoundProduct(**product._asdict()) for product in answer.products],
-        matches=[FoundPicture(row=state.rows[match.path], **match._asdict()) for match in matches],
+        matches=[FoundPicture(row=state.catalog.rows[match.path], **match._asdict()) for match in matches],
         catalog=state.fingerprint,
         seconds=time.perf_counter() - start,
     )

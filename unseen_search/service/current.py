@@ -19,7 +19,6 @@ class State:
 
     catalog: Catalog
     explainer: Explainer
-    rows: dict[str, int]  # path of a picture -> its row
     threshold: Threshold | None
     fingerprint: str
 
@@ -68,5 +67,5 @@ class Current:
         threshold = None if self.at_most_false is None else catalog.threshold(self.at_most_false)
         if threshold is not None:
             sys.stderr.write(f"{self.directory}: {threshold.sentence()}\n")
-        rows = {path: row for row, path in enumerate(catalog.paths)}
-        return State(catalog, explainer, rows, threshold, sha256_of(self.directory / ABOUT)[:12])
+        catalog.rows  # noqa: B018  reads the table before the first photo
+        return State(catalog, explainer, threshold, sha256_of(self.directory / ABOUT)[:12])

@@ -6,12 +6,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from tests.photos import COUNT, save_model, save_photos
+from unseen.runtime.digest import sha256_of
 from unseen.runtime.errors import UserError
 from unseen_search.catalog import Catalog, build
 from unseen_search.catalog import catalog as module
+from unseen_search.catalog.results_page import page
 
 
 @pytest.mark.slow
@@ -55,6 +59,41 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("structure")
     build(save_photos(folder / "photos"), folder / "catalog", save_model(folder / "model", 1), processes=1)
     return folder / "catalog"
+
+
+def hostile(built: Path, directory: Path, path: str) -> Catalog:
+    """A catalog of somebody else, whose first picture is `path` in its table, with fitting digests."""
+    shutil.copytree(built, directory)
+    table = pq.read_table(directory / module.PICTURES, memory_map=False)
+    paths = [path, *table["path"].to_pylist()[1:]]
+    pq.write_table(table.set_column(0, "path", pa.array(paths)), directory / module.PICTURES)
+    about = json.loads((directory / module.ABOUT).read_text())
+    about["files"][module.PICTURES] = sha256_of(directory / module.PICTURES)
+    about["sizes"][module.PICTURES] = (directory / module.PICTURES).stat().st_size
+    (directory / module.ABOUT).write_text(json.dumps(about))
+    return Catalog(directory)
+
+
+@pytest.mark.parametrize("path", ["../../private/secret.png", "/private/secret.png", "a/../../secret.png"])
+def test_refuses_a_picture_outside_of_the_folder(built: Path, tmp_path: Path, path: str) -> None:
+    catalog = hostile(built, tmp_path / "catalog", path)
+    query = catalog.photos / Catalog(built).paths[0]
+    with pytest.raises(UserError, match=r"names a file outside of the folder of the pictures: .*secret\.png"):
+        catalog.find([query], COUNT)
+    with pytest.raises(UserError, match="outside of the folder"):
+        list(catalog.paths)
+
+
+def test_a_page_shows_no_other_picture_and_no_folder_of_the_machine(built: Path, tmp_path: Path) -> None:
+    private = Catalog(built).photos / "private.png"
+    query = Catalog(built).photos / Catalog(built).paths[1]
+    shutil.copyfile(query, private)
+    catalog = hostile(built, tmp_path / "catalog", private.name)
+    html = page(catalog, [query], catalog.identify([query], COUNT))
+    private.unlink()
+    assert html.count("<img") == 1 + COUNT - 1, "the query, and all matches but that of the first row"
+    assert str(tmp_path) not in html
+    assert "Matches in .../catalog" in html
 
 
 @pytest.mark.parametrize("key", [*module._ABOUT_TYPES, "precision"])
