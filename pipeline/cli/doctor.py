@@ -164,6 +164,8 @@ def _weights(run: Plan) -> Iterator[Finding]:
     users: dict[tuple[str, bool, str | None], list[str]] = {}
     for (dataset, method), recipe in run.recipes.items():
         backbone = recipe.backbone
+        if backbone.module is not None:  # a network of a user
+            continue
         key = (backbone.name, backbone.pretrained, backbone.checkpoint)
         users.setdefault(key, []).append(f"{method} on {dataset}")
     for key, names in users.items():

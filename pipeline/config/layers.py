@@ -20,12 +20,14 @@ from pydantic import ValidationError
 from unseen.config.document import plain
 from unseen.config.place import Place, Tree, at, explained
 from unseen.methods.settings import CLASSES, Recipe, parse_recipe
-from unseen.runtime.parts import trusted
+from unseen.runtime.parts import identity, trusted
 
 Fields = Mapping[str, Any]  # dotted field -> value
-_PARTS = ("pooling", "loss", "pair", "proxy")  # blocks whose fields depend on the part
-# fields of block backbone that belong to one network
-_NETWORK_FIELDS = ("arguments", "checkpoint", "batch_norm_momentum")
+# blocks that name a part -> their fields that stay if a patch names another part
+_KEPT: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(("pooling", "loss", "pair", "proxy"), ()),
+    "backbone": ("pretrained", "stages", "batch_norm"),
+}
 
 
 @dataclass(frozen=True)
@@ -119,8 +121,7 @@ def flat(tree: Tree, above: str = "") -> dict[str, Any]:
 def _merge(below: Tree, above: Tree) -> dict[str, Any]:
     """The blocks of `below`, overridden by those of `above`.
 
-    Another pooling or loss drops all fields of the old part. Another network drops the fields that belong to
-    one network.
+    Another part drops the fields that belong to the old part.
     """
     result = dict(below)
     for key, value in above.items():
@@ -128,18 +129,16 @@ def _merge(below: Tree, above: Tree) -> dict[str, Any]:
         if not (isinstance(old, dict) and isinstance(value, dict)):
             result[key] = value
             continue
-        if _identity(value, _identity(old)) != _identity(old):
-            if key in _PARTS:
-                old = {}
-            elif key == "backbone":
-                old = {name: item for name, item in old.items() if name not in _NETWORK_FIELDS}
+        if key in _KEPT and _identity(value, _identity(old)) != _identity(old):
+            old = {name: item for name, item in old.items() if name in _KEPT[key]}
         result[key] = _merge(old, value)
     return result
 
 
 def _identity(part: Tree, default: Any = None) -> Any:
-    """What names a part: its `module`, else its `name`."""
-    return part.get("module", part.get("name", default))
+    return identity(
+        {key: item.value if isinstance(item, Leaf) else item for key, item in part.items()}, default
+    )
 
 
 @cache

@@ -23,7 +23,8 @@ def require_compatible(recipe: Recipe) -> Method:
     """
     backbone = recipe.backbone
     try:
-        require_network(backbone.name)
+        if backbone.module is None:
+            require_network(backbone.name)
     except ValueError as error:
         raise UserError(str(error), "Correct backbone.name.") from None
     untrained = backbone.model_copy(update={"pretrained": False, "checkpoint": None})

@@ -34,6 +34,7 @@ def backbone(settings: BackboneSettings) -> Backbone:
         settings.stages,
         settings.batch_norm,
         settings.batch_norm_momentum,
+        module=settings.module,
     )
 
 

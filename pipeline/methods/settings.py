@@ -16,7 +16,7 @@ from unseen.losses.settings import (
     ProxyAnchorLoss,
     ZeroShotLoss,
 )
-from unseen.networks.settings import Backbone
+from unseen.networks.settings import AnyBackbone, Backbone
 from unseen.poolings.settings import AttributePooling, AveragePooling, ClsPooling, GspPooling, Pooling
 from unseen.runtime.settings import Count, NonNegative, Positive, Share, Strict, as_json
 
@@ -132,7 +132,7 @@ class Projection(Strict):
 class _Recipe(Strict):
     """The fields of every recipe."""
 
-    backbone: Backbone = Backbone()
+    backbone: AnyBackbone = Backbone()
     input: Input = Input()
     batch: Batch = Batch()
     optimizer: Optimizer = Optimizer()
@@ -213,7 +213,7 @@ class CrtRecipe(_Recipe):
     module: ClassVar[str] = "unseen.methods.crt:Crt"
     positions: ClassVar[str] = "unseen.methods.explain.crt:position_weights"
     method: Literal["crt"] = "crt"
-    backbone: Backbone = Backbone(name="mit_b2")
+    backbone: AnyBackbone = Backbone(name="mit_b2")
     embedding: CrtBranch = CrtBranch(prototypes=49, dim=128, loss_weight=1.0)  # sec. 3.3
     auxiliary: CrtBranch = CrtBranch(
         prototypes=64, dim=1024, loss_weight=0.1
@@ -246,7 +246,7 @@ class MultiheadRecipe(_Recipe):
     module: ClassVar[str] = "unseen.methods.multihead:Multihead"
     positions: ClassVar[str] = "unseen.methods.explain.multihead:position_weights"
     method: Literal["multihead"] = "multihead"
-    backbone: Backbone = Backbone(stages=(-2, -1))  # local, global
+    backbone: AnyBackbone = Backbone(stages=(-2, -1))  # local, global
     # single: one head over both maps, by a focus layer (sec. 4.5)
     heads: Literal["both", "local", "global", "single"] = "both"
     dim: Annotated[int, Field(ge=2)] = 512  # D; two heads give D/2 each
@@ -277,7 +277,7 @@ class GspRecipe(_Recipe):
 
     module: ClassVar[str] = "unseen.methods.gsp:Gsp"
     method: Literal["gsp"] = "gsp"
-    backbone: Backbone = Backbone(
+    backbone: AnyBackbone = Backbone(
         name="bn_inception", batch_norm="fixed"
     )  # released code: batch norms are not trainable
     dim: Count | None = 128  # None: no projection; only pooling `gsp` allows it
@@ -292,7 +292,7 @@ class IrtRecipe(_Recipe):
 
     module: ClassVar[str] = "unseen.methods.irt:Irt"
     method: Literal["irt"] = "irt"
-    backbone: Backbone = Backbone(name="deit_small_patch16_224.fb_in1k")
+    backbone: AnyBackbone = Backbone(name="deit_small_patch16_224.fb_in1k")
     pooling: Pooling = ClsPooling()
     dim: Count | None = None  # no projection
     projection: Projection = Projection()

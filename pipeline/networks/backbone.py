@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from unseen.networks.batch_norm import fix, freeze, set_momentum, synchronise
 from unseen.networks.checkpoint import fit, read_state
 from unseen.networks.local_weights import require_available, weights_of
-from unseen.networks.networks import PROJECT_NETWORKS
+from unseen.networks.networks import PROJECT_NETWORKS, ProjectNetwork
 from unseen.networks.staged import Staged
 from unseen.networks.torchvision_guard import ensure_torchvision
 from unseen.networks.weights import require_published_bytes
@@ -50,7 +50,7 @@ class Features:
 
 
 class Backbone(nn.Module):
-    """Network `name`, of timm or of `PROJECT_NETWORKS`, without its classifier.
+    """Network `name`, of timm or of `PROJECT_NETWORKS`, or the class `module`, without its classifier.
 
     `stages` are indices of the feature maps of the network, the coarsest last; negative indices count from
     the end. Layers that no requested map needs are removed. The last map of a transformer is after its final
@@ -87,9 +87,10 @@ class Backbone(nn.Module):
         stages: tuple[int, ...] = (-1,),
         batch_norm: Literal["frozen", "fixed", "batch"] = "batch",
         batch_norm_momentum: float | None = None,
+        module: str | None = None,
     ) -> None:
         super().__init__()
-        network: Any = _create(name, pretrained and checkpoint is None, arguments or {})
+        network: Any = _create(name, pretrained and checkpoint is None, arguments or {}, module)
         if checkpoint is not None:
             path = Path(checkpoint)
             if not path.is_file():
@@ -188,27 +189,28 @@ def require_published(network: nn.Module, name: str) -> None:
         )
 
 
-def _create(name: str, pretrained: bool, arguments: dict[str, Any]) -> nn.Module:
-    require_network(name)
+def _create(name: str, pretrained: bool, arguments: dict[str, Any], module: str | None) -> nn.Module:
+    if module is None:
+        require_network(name)
+    own = PROJECT_NETWORKS.get(name) if module is None else ProjectNetwork(*module.split(":"))
     reserved = _RESERVED & arguments.keys()
     if reserved:
         raise ValueError(
             f"backbone.arguments must not contain {sorted(reserved)}, which this project sets; "
             "other options of the network, such as img_size, are accepted."
         )
-    is_own = name in PROJECT_NETWORKS
     try:
-        build = PROJECT_NETWORKS[name].build if is_own else partial(_create_by_timm, name, pretrained)
+        build = partial(_create_by_timm, name, pretrained) if own is None else own.build
         network: Any = build(arguments)
     except OSError as error:
         raise _not_fetched(name, _weights_file(name), error) from error
     except (TypeError, ValueError, RuntimeError, AssertionError, KeyError) as error:
         options = f" with {arguments}" if arguments else ""
-        builder = "this project" if is_own else "timm"
+        builder = "timm" if own is None else "this project"
         raise ValueError(
             f"{builder} cannot build {name}{options}: {type(error).__name__}: {error}"
         ) from error
-    if is_own and pretrained:
+    if own is not None and pretrained:
         _load_published(network, name)
     return network
 

@@ -1,15 +1,21 @@
 """The settings of a network."""
 
-from typing import Annotated, Literal
+import operator
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import Field, SerializeAsAny, create_model
 
+from unseen.runtime.parts import PartSettings, arguments_of, opened
 from unseen.runtime.settings import Scalar, Strict
 
 
-class Backbone(Strict):
+class Backbone(PartSettings):
     """A network and the feature maps a method reads from it."""
 
+    required: ClassVar[tuple[str, ...]] = ("plan", "channels", "default_cfg")  # as networks/staged.py
+
+    # the class of a network of a user (docs/extending.md) in place of `name`
+    module: str | None = Field(default=None, exclude_if=operator.not_)
     # A name of timm, with the tag of its weights (without it timm chooses), or googlenet, bn_inception,
     # mit_b1, mit_b2, resnet20_preact; docs/weights.md. tv_in1k: torchvision's first weights, from which the
     # compared ResNets start (IRT table 1: 76.2% top-1; MS, Proxy-Anchor and ProxyNCA++ code). timm's default
@@ -26,3 +32,12 @@ class Backbone(Strict):
     # share of a new batch in the running statistics, in torch's convention; None: that of the network, mostly
     # 0.1
     batch_norm_momentum: Annotated[float, Field(gt=0, le=1)] | None = None
+
+    @classmethod
+    def fields_of(cls, part: type, path: str) -> dict[str, Any]:
+        """`arguments` are those of the class."""
+        arguments: Any = create_model("Arguments", __base__=Strict, **arguments_of(part))
+        return {"name": (Literal[path], path), "arguments": (arguments, {})}
+
+
+AnyBackbone = SerializeAsAny[Annotated[Backbone, opened(Backbone, Backbone.parse)]]

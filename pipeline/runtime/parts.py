@@ -12,7 +12,7 @@ are read (`trusted`), or if the project of the current directory names it.
 import inspect
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from importlib import import_module
@@ -39,11 +39,17 @@ class PartSettings(Strict):
     class of an outside part.
 
     given: arguments that the project passes, for a class that names them. beside: fields that are no
-    arguments of the class.
+    arguments of the class. required: attributes that the class of an outside part must have.
     """
 
     given: ClassVar[tuple[str, ...]] = ()
     beside: ClassVar[frozenset[str]] = frozenset()
+    required: ClassVar[tuple[str, ...]] = ()
+
+    @classmethod
+    def fields_of(cls, part: type, path: str) -> dict[str, Any]:
+        """Type and default of each field that the class of an outside part, `path`, adds to this kind."""
+        return arguments_of(part, cls.given)
 
 
 class _Outside(PartSettings):
@@ -71,16 +77,19 @@ def trusted() -> Iterator[None]:
         _trust.reset(token)
 
 
-def opened(kind: type[PartSettings], **allowed: tuple[Any, ...]) -> WrapValidator:
-    """Adds the parts from outside to a union of settings. allowed: the values of class variables that fit."""
+def opened(
+    kind: type[PartSettings], own: Callable[[Any], Any] | None = None, **allowed: tuple[Any, ...]
+) -> WrapValidator:
+    """Adds the parts from outside to a union of settings. own: parses plain values of the project's parts,
+    if a field of them is a tuple. allowed: the values of class variables that fit."""
 
     def validated(value: Any, handler: Callable[[Any], Any]) -> Any:
         if isinstance(value, _Outside):
             settings: type[PartSettings] = type(value)
-        elif isinstance(value, dict) and "module" in value:
+        elif isinstance(value, dict) and value.get("module") is not None:
             settings = _known(kind, value)
         else:
-            return handler(value)
+            return own(value) if own and isinstance(value, dict) else handler(value)
         for name, values in allowed.items():
             if (stated := getattr(settings, name)) not in values:
                 expected = " or ".join(map(str, values))
@@ -90,7 +99,12 @@ def opened(kind: type[PartSettings], **allowed: tuple[Any, ...]) -> WrapValidato
     return WrapValidator(validated)
 
 
-def _path(value: dict[str, Any]) -> str:
+def identity(block: Mapping[str, Any], default: Any = None) -> Any:
+    """What names the part of a block: its `module`, else its `name`. `a.b.C` is the same part as `a.b:C`."""
+    return _path(block) if "module" in block else block.get("name", default)
+
+
+def _path(value: Mapping[str, Any]) -> str:
     """`a.b:C` of a block with `module: a.b.C`."""
     path = str(value["module"])
     return path if ":" in path else ":".join(path.rsplit(".", 1))
@@ -130,21 +144,23 @@ def _settings(kind: type[PartSettings], path: str) -> type[PartSettings]:
         part = getattr(import_module(module), name)
         if not isinstance(part, type):
             raise ValueError(f"{name} is not a class")
+        if missing := [attribute for attribute in kind.required if not hasattr(part, attribute)]:
+            raise ValueError(f"{name} has no attribute `{missing[0]}`")
         stated = getattr(part, "Settings", None)
         bases = (stated, _Outside, kind) if stated else (_Outside, kind)
         fields: dict[str, Any] = {"module": (Literal[path], path)}
-        fields |= {} if stated else _arguments(part, kind.given)
+        fields |= {} if stated else kind.fields_of(part, path)
         settings = cast("Any", create_model(name, __base__=bases, __module__=module, **fields))
         for variable in kind.__class_vars__ - PartSettings.__class_vars__:
             if hasattr(part, variable):
                 setattr(settings, variable, getattr(part, variable))
         settings.kind, settings.name = kind, name
-        settings.beside |= {"module"}
+        settings.beside |= {"module", *kind.model_fields}
         _classes[kind, path] = settings
     return _classes[kind, path]
 
 
-def _arguments(part: type, given: tuple[str, ...]) -> dict[str, Any]:
+def arguments_of(part: type, given: tuple[str, ...] = ()) -> dict[str, Any]:
     """Type and default of each argument that a recipe sets."""
     types = get_type_hints(part.__init__)  # type: ignore[misc]
     fields = {}

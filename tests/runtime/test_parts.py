@@ -1,4 +1,4 @@
-"""A loss from outside the project: its settings, its errors, its code, and whose import is refused."""
+"""Parts from outside the project: their settings, errors and code, and whose import is refused."""
 
 import pickle
 from pathlib import Path
@@ -12,6 +12,7 @@ from unseen.config.document import Params
 from unseen.experiments.plan.code import code_of
 from unseen.experiments.plan.files import modules_of
 from unseen.methods import modules
+from unseen.methods.compatibility import require_compatible
 from unseen.methods.settings import Recipe, parse_recipe
 from unseen.runtime.errors import UserError
 from unseen.runtime.parts import trusted
@@ -39,6 +40,18 @@ class Power(nn.Module):
         super().__init__()
         self.channels, self.exponent = channels, exponent
 """
+NETWORK = """
+from torch import nn
+from unseen.networks.staged import Staged
+
+class Conv2(Staged):
+    plan, channels = (("first",), ("second",)), (4, 8)
+    default_cfg = {"classifier": (), "mean": (0.5, 0.5, 0.5), "std": (0.5, 0.5, 0.5)}
+
+    def __init__(self, kernel: int = 3) -> None:
+        super().__init__()
+        self.first, self.second = nn.Conv2d(3, 4, kernel), nn.Conv2d(4, 8, kernel)
+"""
 CLASS = "outside.circle:Circle"
 HEAD = "methods:\n  mine:\n    like: ms\n    loss:\n"
 
@@ -48,6 +61,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The current directory, with package `outside`."""
     (tmp_path / "outside").mkdir()
     (tmp_path / "outside/circle.py").write_text(LOSS, encoding="utf-8")
+    (tmp_path / "outside/network.py").write_text(NETWORK, encoding="utf-8")
     (tmp_path / "outside/helper.py").write_text("def scaled(x, by):\n    return x * by\n", encoding="utf-8")
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.chdir(tmp_path)
@@ -74,6 +88,33 @@ def test_a_class_may_state_its_settings() -> None:
     settings = Definitions(Params(text=text)).layers("cub", "mine").recipe().pooling
     built = modules.pooling(settings, 4, 8, int)
     assert (settings.projects, built.channels, built.exponent) == (True, 4, 3.0)
+
+
+def test_a_network_drops_the_fields_of_the_network_below() -> None:
+    below = "like: ms, backbone: {name: resnet18, checkpoint: a.pth, stages: [-2, -1]}"
+    above = "like: low, backbone: {module: outside.network.Conv2, arguments: {kernel: 5}, pretrained: false}"
+    again = "like: high, backbone: {module: 'outside.network:Conv2', batch_norm: batch}"
+    text = f"methods: {{low: {{{below}}}, high: {{{above}}}, top: {{{again}}}}}"
+    recipe = Definitions(Params(text=text)).layers("cub", "top").recipe()
+    assert parse_recipe(recipe.model_dump(mode="json")) == pickle.loads(pickle.dumps(recipe)) == recipe
+    assert recipe.backbone.checkpoint is None
+    built = require_compatible(recipe).backbone
+    assert (built.channels, built.mean, built.network.second.kernel_size) == ((4, 8), (0.5,) * 3, (5, 5))
+    assert "outside.network" in modules_of(recipe)
+
+
+@pytest.mark.parametrize(
+    ("backbone", "message"),
+    [
+        ("module: outside.circle:Circle", r":5: .*backbone.module: .*Circle has no attribute `plan`"),
+        ("module: outside.network:Conv2\n      arguments: {kernal: 3}", r":6: .*arguments.kernal is not"),
+        ("module: outside.network:Conv2\n      arguments: {kernel: a}", r":6: .*valid integer, got 'a'"),
+    ],
+)
+def test_a_mistake_in_a_network_is_an_error_with_line_and_key(backbone: str, message: str) -> None:
+    text = f"methods:\n  mine:\n    like: ms\n    backbone:\n      {backbone}\n"
+    with pytest.raises(UserError, match=message):
+        Definitions(Params(text=text)).layers("cub", "mine").recipe()
 
 
 @pytest.mark.parametrize(
