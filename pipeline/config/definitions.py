@@ -28,11 +28,12 @@ from pydantic import ValidationError
 
 from unseen.config.document import Params
 from unseen.config.layers import Layers, Patch
-from unseen.config.place import Place, Tree
+from unseen.config.place import Place, Tree, explained
 from unseen.config.recipe_files import method_class, method_file, published, published_patches, source_of
 from unseen.config.study_row import StudyRow, StudySet
-from unseen.methods.settings import CLASSES
+from unseen.methods.settings import CLASSES, OutsideRecipe
 from unseen.runtime.errors import UserError
+from unseen.runtime.parts import names_a_class, outside, trusted
 from unseen.runtime.setting_names import checked_name, suggestion
 from unseen.runtime.settings import Strict
 
@@ -177,13 +178,20 @@ class Definitions:
                 f"Add `like: ` and the method that it is a variant of ({', '.join(published('methods'))}), "
                 "or `method: ` and a class of recipe.",
             )
-        if kind not in CLASSES:
-            raise UserError(
-                f"{self.params.label}: methods.{first}: `method` must be one of {', '.join(CLASSES)}, "
-                f"got {str(kind)!r}.",
-                "Correct `method`.",
-            )
-        return str(kind)
+        block = {"method": kind}
+        if not names_a_class(OutsideRecipe, block):
+            if kind not in CLASSES:
+                raise UserError(
+                    f"{self.params.label}: methods.{first}: `method` must be one of {', '.join(CLASSES)}, or "
+                    f"a class `package.module:Class`, got {str(kind)!r}.",
+                    "Correct `method`.",
+                )
+            return str(kind)
+        try:
+            with trusted():
+                return str(outside(OutsideRecipe, block).model_fields["method"].default)
+        except ValidationError as error:
+            raise explained(error, [(Place.of(self.params, f"methods.{first}"), block)], block) from None
 
 
 def _dataset_block(params: Params, key: str) -> DatasetBlock:

@@ -22,14 +22,13 @@ from pydantic import Field, ValidationError
 from unseen.config.stages import Axis, ReportSettings, RunSettings
 from unseen.data.ingest.settings import IngestSettings, PartsSource, Source
 from unseen.evaluation.settings import AnalyzeSettings, EvaluateSettings
-from unseen.methods.settings import Cost, Recipe
+from unseen.methods.settings import AnyRecipe, Cost
 from unseen.runtime.errors import UserError
 from unseen.runtime.parts import trusted
 from unseen.runtime.settings import Count, Strict
 
 SCHEMA = 1
 ROOT = Path("data/resolved")
-AnyRecipe = Annotated[Recipe, Field(discriminator="method")]
 Settings = TypeVar("Settings", bound=Strict)
 
 

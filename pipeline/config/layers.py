@@ -19,7 +19,7 @@ from pydantic import ValidationError
 
 from unseen.config.document import plain
 from unseen.config.place import Place, Tree, at, explained
-from unseen.methods.settings import CLASSES, Recipe, parse_recipe
+from unseen.methods.settings import Recipe, parse_recipe, recipe_class
 from unseen.runtime.parts import identity, trusted
 
 Fields = Mapping[str, Any]  # dotted field -> value
@@ -51,7 +51,7 @@ class Leaf:
 class Layers:
     """A class of recipe and its patches, each of which overrides those before it."""
 
-    kind: str  # baseline, crt, ... (methods/settings.py)
+    kind: str  # baseline, crt, ... (methods/settings.py), or the class of a method of a user
     patches: tuple[Patch, ...]
     last: tuple[Patch, ...] = ()  # above all others, also above those of `plus`
 
@@ -143,7 +143,11 @@ def _identity(part: Tree, default: Any = None) -> Any:
 
 @cache
 def _default(kind: str) -> dict[str, Any]:
-    return CLASSES[kind]().model_dump(mode="json")
+    with trusted():
+        cls: Any = recipe_class(kind)
+    # without validation, which refuses a recipe of a user's method whose fields lack a default
+    values: dict[str, Any] = cls.model_construct().model_dump(mode="json", warnings=False)
+    return values
 
 
 def _leaves(value: Tree, place: Place | None) -> dict[str, Any]:

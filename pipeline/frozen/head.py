@@ -44,16 +44,18 @@ SETTING: dict[str, Any] = {
 
 
 def head(method: str, trunk: "Trunk | None" = None, changes: Fields | None = None) -> Layers:
-    """The layers of a head of a published method on a network; None: on that of its recipe.
+    """The layers of a head of a published method, or of the class `package.module:Class` of a user, on a
+    network; None: on that of its recipe.
 
     A method that reads one map reads the last one of the network. Raises UserError for an unknown method.
     """
-    if method not in published("methods"):
+    is_published = method in published("methods")
+    if not is_published and ":" not in method:
         raise UserError(
             f"There is no method {method}.",
             f"{suggestion(method, published('methods'))}Known are: {', '.join(published('methods'))}.",
         )
-    kind = method_class(method)
+    kind = method_class(method) if is_published else method
     network: dict[str, Any] = {}
     if trunk is not None:
         network = {f"backbone.{key}": value for key, value in trunk.settings.items()}
@@ -63,7 +65,7 @@ def head(method: str, trunk: "Trunk | None" = None, changes: Fields | None = Non
     return Layers(
         kind,
         (
-            *published_patches(published_family(method)),
+            *published_patches(published_family(method) if is_published else ()),
             Patch(Place("The setting of heads"), _setting),
             dotted(Place(f"The network of the head of {method}"), network),
             dotted(Place(f"The head of {method}"), changes or {}),

@@ -12,7 +12,7 @@ from unseen.methods.head import PoolingHead
 from unseen.methods.method import Method, Observed, Outputs, unit
 from unseen.methods.metric_loss import MetricLoss
 from unseen.methods.momentum import MomentumEncoder
-from unseen.methods.settings import BaselineRecipe, GspRecipe, IrtRecipe, Projection
+from unseen.methods.settings import BaselineRecipe, GspRecipe, IrtRecipe, OutsideRecipe, Projection
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,9 @@ class EmbeddingOutputs(Outputs):
 class EmbeddingMethod(Method):
     """z = head(features) / ||.||, and the terms of the recipe's loss for z."""
 
-    def __init__(self, recipe: BaselineRecipe | GspRecipe | IrtRecipe, classes: int, samples: int) -> None:
+    def __init__(
+        self, recipe: BaselineRecipe | GspRecipe | IrtRecipe | OutsideRecipe, classes: int, samples: int
+    ) -> None:
         super().__init__()
         projection = Projection() if isinstance(recipe, GspRecipe) else recipe.projection
         self.backbone = modules.backbone(recipe.backbone)

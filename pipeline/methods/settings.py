@@ -1,9 +1,9 @@
 """One recipe per method. The defaults are the published setting; names follow the paper."""
 
 import operator
-from typing import Annotated, Any, ClassVar, Literal, get_args
+from typing import Annotated, Any, ClassVar, Literal, cast, get_args
 
-from pydantic import Field, TypeAdapter, model_validator
+from pydantic import Field, SerializeAsAny, TypeAdapter, model_validator
 
 from unseen.data.settings import Batch, Fold, Input
 from unseen.losses.settings import (
@@ -18,6 +18,7 @@ from unseen.losses.settings import (
 )
 from unseen.networks.settings import AnyBackbone, Backbone
 from unseen.poolings.settings import AttributePooling, AveragePooling, ClsPooling, GspPooling, Pooling
+from unseen.runtime.parts import PartSettings, opened, outside
 from unseen.runtime.settings import Count, NonNegative, Positive, Share, Strict, as_json
 
 
@@ -301,10 +302,40 @@ class IrtRecipe(_Recipe):
     koleo_weight: NonNegative = 0.7  # lambda
 
 
-Recipe = BaselineRecipe | CrtRecipe | MultiheadRecipe | GspRecipe | IrtRecipe
-_ADAPTER: TypeAdapter[Recipe] = TypeAdapter(Annotated[Recipe, Field(discriminator="method")])
+class OutsideRecipe(_Recipe, PartSettings):
+    """The recipe of a method of a user, `method: package.module:Class`: the fields of `baseline` and those of
+    its class `Settings`, a subclass of this one.
+
+    positions: the function `package.module:function` that computes its weights of positions
+    (pipeline/methods/explain).
+    """
+
+    key: ClassVar[str] = "method"
+    required: ClassVar[tuple[str, ...]] = ("Settings",)
+    module: ClassVar[str]
+    positions: ClassVar[str | None] = None
+    method: str
+    pooling: Pooling = AveragePooling()
+    dim: Count | None = 128
+    projection: Projection = Projection()
+    loss: Loss = MultiSimilarityLoss()
+    memory: CrossBatchMemory | None = None
+
+
+_Own = BaselineRecipe | CrtRecipe | MultiheadRecipe | GspRecipe | IrtRecipe
+_OWN: TypeAdapter[_Own] = TypeAdapter(Annotated[_Own, Field(discriminator="method")])
+Recipe = _Own | OutsideRecipe
+AnyRecipe = SerializeAsAny[
+    Annotated[Recipe, opened(OutsideRecipe, lambda value: _OWN.validate_json(as_json(value)))]
+]
+_ADAPTER: TypeAdapter[Recipe] = TypeAdapter(AnyRecipe)
 # the classes of recipe, by their `method`
-CLASSES = {cls.model_fields["method"].default: cls for cls in get_args(Recipe)}
+CLASSES = {cls.model_fields["method"].default: cls for cls in get_args(_Own)}
+
+
+def recipe_class(method: str) -> type[Recipe]:
+    """The class of recipe of a `method`. Raises as `parts.outside` does."""
+    return cast("type[Recipe]", CLASSES.get(method) or outside(OutsideRecipe, {"method": method}))
 
 
 def parse_recipe(value: dict[str, Any]) -> Recipe:

@@ -38,10 +38,12 @@ class PartSettings(Strict):
     """What a recipe asks of a part. The other class variables of a kind of part are also attributes of the
     class of an outside part.
 
-    given: arguments that the project passes, for a class that names them. beside: fields that are no
-    arguments of the class. required: attributes that the class of an outside part must have.
+    key: the key of a block that names the class. given: arguments that the project passes, for a class that
+    names them. beside: fields that are no arguments of the class. required: attributes that the class of an
+    outside part must have.
     """
 
+    key: ClassVar[str] = "module"
     given: ClassVar[tuple[str, ...]] = ()
     beside: ClassVar[frozenset[str]] = frozenset()
     required: ClassVar[tuple[str, ...]] = ()
@@ -60,7 +62,7 @@ class _Outside(PartSettings):
 
     def __reduce__(self) -> tuple[Any, ...]:
         values = self.model_dump(mode="json")
-        return _restored, (self.kind, values["module"], values)
+        return _restored, (self.kind, values[self.key], values)
 
 
 def _restored(kind: type[PartSettings], path: str, values: dict[str, Any]) -> PartSettings:
@@ -86,51 +88,64 @@ def opened(
     def validated(value: Any, handler: Callable[[Any], Any]) -> Any:
         if isinstance(value, _Outside):
             settings: type[PartSettings] = type(value)
-        elif isinstance(value, dict) and value.get("module") is not None:
-            settings = _known(kind, value)
+        elif isinstance(value, dict) and names_a_class(kind, value):
+            settings = outside(kind, value)
         else:
             return own(value) if own and isinstance(value, dict) else handler(value)
         for name, values in allowed.items():
             if (stated := getattr(settings, name)) not in values:
                 expected = " or ".join(map(str, values))
-                raise _problem(value, f"its class states {name} = {stated!r}; here it must be {expected}")
-        return value if isinstance(value, _Outside) else settings.parse(value | {"module": _path(value)})
+                raise _problem(
+                    kind, value, f"its class states {name} = {stated!r}; here it must be {expected}"
+                )
+        return (
+            value
+            if isinstance(value, _Outside)
+            else settings.parse(value | {kind.key: _path(value[kind.key])})
+        )
 
     return WrapValidator(validated)
 
 
 def identity(block: Mapping[str, Any], default: Any = None) -> Any:
     """What names the part of a block: its `module`, else its `name`. `a.b.C` is the same part as `a.b:C`."""
-    return _path(block) if "module" in block else block.get("name", default)
+    return _path(block["module"]) if "module" in block else block.get("name", default)
 
 
-def _path(value: Mapping[str, Any]) -> str:
-    """`a.b:C` of a block with `module: a.b.C`."""
-    path = str(value["module"])
-    return path if ":" in path else ":".join(path.rsplit(".", 1))
+def names_a_class(kind: type[PartSettings], block: Mapping[str, Any]) -> bool:
+    """Whether a block names a class from outside. `method: crt` is a part of the project."""
+    path = block.get(kind.key)
+    return path is not None and (kind.key == "module" or bool(set(".:") & set(str(path))))
 
 
-def _known(kind: type[PartSettings], value: dict[str, Any]) -> type[PartSettings]:
-    path = _path(value)
+def _path(named: Any) -> str:
+    """`a.b:C` of `a.b.C`."""
+    return str(named) if ":" in str(named) else ":".join(str(named).rsplit(".", 1))
+
+
+def outside(kind: type[PartSettings], block: Mapping[str, Any]) -> type[PartSettings]:
+    """The settings of the class that a block names. Raises pydantic.ValidationError at its key for a class
+    that cannot be such a part, and UserError for one that this project does not name."""
+    path = _path(block[kind.key])
     if (kind, path) not in _classes and not _trust.get() and not _is_named(path):
         raise UserError(
             f"The recipe imports {path}, code from outside `unseen` that this project does not name.",
-            "If you trust this code, name it with `module` in params.yaml of the current directory, or load "
-            "the recipe within `unseen.runtime.parts.trusted()`.",
+            f"If you trust this code, name it with `{kind.key}` in params.yaml of the current directory, or "
+            "load the recipe within `unseen.runtime.parts.trusted()`.",
         )
     try:
         return _settings(kind, path)
     except Exception as error:  # the import runs code from outside
         reason = str(error) or type(error).__name__
-        raise _problem(value, f"cannot be used as a part: {reason}") from error
+        raise _problem(kind, block, f"cannot be used as a part: {reason}") from error
 
 
-def _problem(value: Any, message: str) -> ValidationError:
-    """An error at key `module` of a block."""
-    given = value["module"] if isinstance(value, dict) else value.module
+def _problem(kind: type[PartSettings], block: Any, message: str) -> ValidationError:
+    """An error at the key of a block that names the class."""
+    given = block[kind.key] if isinstance(block, dict) else getattr(block, kind.key)
     error = PydanticCustomError("part", "{message}", {"message": message})
     return ValidationError.from_exception_data(
-        "part", [InitErrorDetails(type=error, loc=("module",), input=given)]
+        "part", [InitErrorDetails(type=error, loc=(kind.key,), input=given)]
     )
 
 
@@ -148,14 +163,16 @@ def _settings(kind: type[PartSettings], path: str) -> type[PartSettings]:
             raise ValueError(f"{name} has no attribute `{missing[0]}`")
         stated = getattr(part, "Settings", None)
         bases = (stated, _Outside, kind) if stated else (_Outside, kind)
-        fields: dict[str, Any] = {"module": (Literal[path], path)}
+        fields: dict[str, Any] = {kind.key: (Literal[path], path)}
         fields |= {} if stated else kind.fields_of(part, path)
         settings = cast("Any", create_model(name, __base__=bases, __module__=module, **fields))
         for variable in kind.__class_vars__ - PartSettings.__class_vars__:
             if hasattr(part, variable):
                 setattr(settings, variable, getattr(part, variable))
         settings.kind, settings.name = kind, name
-        settings.beside |= {"module", *kind.model_fields}
+        settings.beside |= {kind.key, *kind.model_fields}
+        if kind.key != "module":
+            settings.module = path
         _classes[kind, path] = settings
     return _classes[kind, path]
 
@@ -177,6 +194,6 @@ def arguments_of(part: type, given: tuple[str, ...] = ()) -> dict[str, Any]:
 def _is_named(path: str) -> bool:
     """Whether params.yaml or data/resolved of the current directory name a class."""
     name = re.escape(path).replace(":", "[.:]")
-    named = re.compile(rf"""^[^#\n]*\bmodule["']?\s*:\s*["']?{name}(?![\w.:])""", re.MULTILINE)
+    named = re.compile(rf"""^[^#\n]*\b(?:module|method)["']?\s*:\s*["']?{name}(?![\w.:])""", re.MULTILINE)
     files = (Path("params.yaml"), *Path("data/resolved").rglob("*.json"))
     return any(named.search(file.read_text(encoding="utf-8")) for file in files if file.is_file())

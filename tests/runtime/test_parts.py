@@ -10,7 +10,8 @@ import torch
 from unseen.config.definitions import Definitions
 from unseen.config.document import Params
 from unseen.experiments.plan.code import code_of
-from unseen.experiments.plan.files import modules_of
+from unseen.experiments.plan.files import modules_of, position_modules_of
+from unseen.frozen.head import head
 from unseen.methods import modules
 from unseen.methods.compatibility import require_compatible
 from unseen.methods.settings import Recipe, parse_recipe
@@ -52,6 +53,26 @@ class Conv2(Staged):
         super().__init__()
         self.first, self.second = nn.Conv2d(3, 4, kernel), nn.Conv2d(4, 8, kernel)
 """
+METHOD = """
+from unseen.methods.embedding import EmbeddingMethod
+from unseen.methods.settings import OutsideRecipe
+from .helper import scaled
+
+class Compact(EmbeddingMethod):
+    positions = "outside.shares:shares"
+
+    class Settings(OutsideRecipe):
+        dim: int = 8
+        weight: float
+
+    def __init__(self, recipe, classes, samples):
+        super().__init__(recipe, classes, samples)
+        self.weight = recipe.weight
+
+    def terms(self, outputs, labels, samples, observed):
+        terms = super().terms(outputs, labels, samples, observed)
+        return terms | {"compact": scaled(outputs.embedding.square().mean(), self.weight)}
+"""
 CLASS = "outside.circle:Circle"
 HEAD = "methods:\n  mine:\n    like: ms\n    loss:\n"
 
@@ -62,6 +83,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "outside").mkdir()
     (tmp_path / "outside/circle.py").write_text(LOSS, encoding="utf-8")
     (tmp_path / "outside/network.py").write_text(NETWORK, encoding="utf-8")
+    (tmp_path / "outside/method.py").write_text(METHOD, encoding="utf-8")
     (tmp_path / "outside/helper.py").write_text("def scaled(x, by):\n    return x * by\n", encoding="utf-8")
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.chdir(tmp_path)
@@ -88,6 +110,42 @@ def test_a_class_may_state_its_settings() -> None:
     settings = Definitions(Params(text=text)).layers("cub", "mine").recipe().pooling
     built = modules.pooling(settings, 4, 8, int)
     assert (settings.projects, built.channels, built.exponent) == (True, 4, 3.0)
+
+
+def test_a_method_has_the_fields_of_the_baseline_and_its_own() -> None:
+    mine = "method: outside.method.Compact, weight: 2, backbone: {name: test_resnet, pretrained: false}"
+    definitions = Definitions(Params(text=f"methods: {{mine: {{{mine}}}, more: {{like: mine, weight: 3}}}}"))
+    layers = definitions.layers("parts", "more")
+    recipe = layers.recipe()
+    assert (recipe.dim, recipe.weight, recipe.batch.size) == (
+        8,
+        3.0,
+        definitions.layers("parts", "ms").recipe().batch.size,
+    )
+    assert layers.origin("weight") == "params.yaml:1, methods.more"
+    assert parse_recipe(recipe.model_dump(mode="json")) == pickle.loads(pickle.dumps(recipe)) == recipe
+    method = require_compatible(recipe)
+    assert (type(method).__name__, method.dim, method.weight) == ("Compact", 8, 3.0)
+    assert "outside.method" in modules_of(recipe)
+    assert position_modules_of(recipe) == ["outside.shares"]
+    on_features = head("outside.method:Compact", None, {"weight": 1.0, "backbone.name": "test_vit"}).recipe()
+    assert (on_features.method, on_features.optimizer.learning_rate) == (recipe.method, 1e-3)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ("method: outside.method:Compac", r":3: methods.mine.method: .*no attribute 'Compac'"),
+        ("method: outside.circle:Circle", r":3: methods.mine.method: .*Circle has no attribute `Settings`"),
+        ("method: compact", r"must be one of baseline, .*, or a class"),
+        ("method: outside.method:Compact", r":2: methods.mine.weight is missing"),
+        ("method: outside.method:Compact\n    weight: 1\n    wight: 1", r":5: .*wight is not a setting"),
+        ("method: outside.method:Compact\n    weight: a", r":4: methods.mine.weight: .*valid number"),
+    ],
+)
+def test_a_mistake_in_a_method_is_an_error_with_line_and_key(fields: str, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        Definitions(Params(text=f"methods:\n  mine:\n    {fields}\n")).layers("parts", "mine").recipe()
 
 
 def test_a_network_drops_the_fields_of_the_network_below() -> None:
@@ -136,6 +194,8 @@ def test_a_mistake_is_an_error_with_line_and_key(lines: list[str], message: str)
 
 def test_a_recipe_from_elsewhere_imports_only_what_the_project_names(project: Path) -> None:
     values = {"method": "baseline", "loss": {"module": CLASS, "gamma": 1}}
+    with pytest.raises(UserError, match="imports os:system, code from outside"):
+        parse_recipe({"method": "os:system"})
     params = project / "params.yaml"
     for text in ("", f"# module: {CLASS}\n", f"module: {CLASS}2\n"):
         params.write_text(text, encoding="utf-8")
