@@ -19,6 +19,7 @@ from pydantic import ValidationError
 
 from unseen.config.document import plain
 from unseen.config.place import Place, Tree, at, explained
+from unseen.data.settings import Input
 from unseen.methods.settings import Recipe, parse_recipe, recipe_class
 from unseen.runtime.parts import identity, trusted
 
@@ -27,6 +28,8 @@ Fields = Mapping[str, Any]  # dotted field -> value
 _KEPT: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("pooling", "loss", "pair", "proxy"), ()),
     "backbone": ("pretrained", "stages", "batch_norm"),
+    "batch": ("classes", "images_per_class"),
+    "input": tuple(Input.model_fields),
 }
 
 

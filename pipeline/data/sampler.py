@@ -17,6 +17,7 @@ from jaxtyping import Int, Int64, UInt64
 from unseen.data.settings import Batch
 from unseen.data.trades import trade
 from unseen.runtime.errors import UserError
+from unseen.runtime.parts import made
 
 # Steps x classes of an epoch up to which its batches are drawn one after the other, at 13 ns each.
 SYSTEMATIC = 1 << 27
@@ -29,16 +30,60 @@ class Draw(NamedTuple):
     keys: UInt64[np.ndarray, "B"]  # augmentation seed of each
 
 
+def drawn(positions: Int[np.ndarray, "B"], seed: int, step: int) -> Draw:
+    """The draw of a step, with keys that differ between steps and between occurrences of an image."""
+    wide = positions.astype(np.int64)
+    return Draw(wide, augmentation_keys(seed, step, wide, _occurrences(wide)))
+
+
 class _Epoch(NamedTuple):
     number: int
     positions: Int64[np.ndarray, "T B"]
     keys: UInt64[np.ndarray, "T B"]
 
 
-def make_sampler(labels: Int[np.ndarray, "N"], batch: Batch, seed: int) -> "PKSampler | ShuffledSampler":
-    """The sampler with the name `batch.sampling`. Raises UserError as the sampler does."""
+def make_sampler(
+    labels: Int[np.ndarray, "N"], batch: Batch, seed: int
+) -> "PKSampler | ShuffledSampler | OutsideSampler":
+    """The sampler of `batch`: its `module`, or that with the name `sampling`. Raises UserError as the sampler
+    does."""
+    if batch.module is not None:
+        return OutsideSampler(labels, batch, seed)
     sampler = ShuffledSampler if batch.sampling == "shuffled" else PKSampler
     return sampler(labels, batch, seed)
+
+
+class OutsideSampler:
+    """The sampler of a user. Its class has `steps_per_epoch` and `draw(step) -> Draw`, a pure function.
+
+    Raises UserError for a draw that is not a batch of the images, or that differs from an equal one.
+    """
+
+    def __init__(self, labels: Int[np.ndarray, "N"], batch: Batch, seed: int) -> None:
+        self.batch, self.images, self.excluded_classes = batch, len(labels), 0
+        self._sampler = made(batch, {"labels": labels, "batch": batch, "seed": seed})
+        self.steps_per_epoch = int(self._sampler.steps_per_epoch)
+        first, again = self.draw(0), self.draw(0)
+        if not all(map(np.array_equal, first, again)):
+            raise self._problem("draws two batches for step 0")
+
+    def draw(self, step: int) -> Draw:
+        """The global batch of `step` = 0, 1, 2, ..."""
+        draw: Draw = self._sampler.draw(step)
+        positions, keys = np.asarray(draw.positions), np.asarray(draw.keys)
+        size = (self.batch.size,)
+        if (positions.shape, positions.dtype.kind, keys.shape, keys.dtype) != (size, "i", size, np.uint64):
+            raise self._problem(
+                f"draws positions {positions.shape} of type {positions.dtype} and keys {keys.shape} of type "
+                f"{keys.dtype}; expected {size[0]} integers and {size[0]} numbers of type uint64"
+            )
+        if positions.min() < 0 or positions.max() >= self.images:
+            raise self._problem(f"draws a position outside of 0 to {self.images - 1}")
+        return Draw(positions.astype(np.int64), keys)
+
+    def _problem(self, what: str) -> UserError:
+        remedy = "Correct `draw`, or choose another batch.module."
+        return UserError(f"The sampler {self.batch.module} {what}.", remedy)
 
 
 class ShuffledSampler:

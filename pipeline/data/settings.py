@@ -1,13 +1,15 @@
 """The settings of images, batches and folds. Defaults are published constants."""
 
-from typing import Annotated, Literal
+import operator
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, SerializeAsAny, model_validator
 
+from unseen.runtime.parts import PartSettings, arguments_of, opened
 from unseen.runtime.settings import Count, Positive, Share, Strict
 
 
-class Input(Strict):
+class Input(PartSettings):
     """How an image becomes a tensor. Test: resize the shorter side to `resize`, then crop the centre to
     `size`. Train: crop a random share `crop_scale` of the area, then resize it to `size`.
 
@@ -16,6 +18,9 @@ class Input(Strict):
     1], nothing is cut off (IRT section 4.2).
     """
 
+    given: ClassVar[tuple[str, ...]] = ("input",)
+    # the class of a transform of a user (docs/extending.md), which changes each training image after its crop
+    module: str | None = Field(default=None, exclude_if=operator.not_)
     size: Count = 227  # MS and CBML code
     resize: Count | None = 256  # None: resize to `size`
     fit: Literal["shorter", "square"] = "shorter"  # which sides become `resize`: the shorter one, or both
@@ -39,7 +44,7 @@ class Input(Strict):
         return self
 
 
-class Batch(Strict):
+class Batch(PartSettings):
     """The global batch, for any number of workers: `classes` classes with `images_per_class` images each
     (P x K).
 
@@ -50,6 +55,10 @@ class Batch(Strict):
     cnnimageretrieval-pytorch). The data set defines which of its train classes are for validation.
     """
 
+    given: ClassVar[tuple[str, ...]] = ("labels", "batch", "seed")
+    required: ClassVar[tuple[str, ...]] = ("draw",)
+    # the class of a sampler of a user (docs/extending.md) in place of `sampling`
+    module: str | None = Field(default=None, exclude_if=operator.not_)
     classes: Count = 16
     images_per_class: Count = 5
     sampling: Literal["classes", "shuffled", "tuples"] = "classes"
@@ -59,6 +68,10 @@ class Batch(Strict):
     @property
     def size(self) -> int:
         return self.classes * self.images_per_class
+
+    @classmethod
+    def fields_of(cls, part: type, path: str) -> dict[str, Any]:
+        return arguments_of(part, cls.given) | {"sampling": (Literal["classes"], "classes")}
 
 
 class Fold(Strict):
@@ -73,3 +86,7 @@ class Fold(Strict):
         if self.model > self.folds:
             raise ValueError(f"models are numbered 1 to {self.folds}, got {self.model}")
         return self
+
+
+AnyInput = SerializeAsAny[Annotated[Input, opened(Input, Input.parse)]]
+AnyBatch = SerializeAsAny[Annotated[Batch, opened(Batch, Batch.parse)]]

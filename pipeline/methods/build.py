@@ -3,9 +3,9 @@
 import torch
 
 from unseen.methods.method import Method
-from unseen.methods.modules import load
 from unseen.methods.settings import Recipe
 from unseen.runtime.errors import UserError
+from unseen.runtime.parts import load
 
 
 def build_method(recipe: Recipe, classes: int, samples: int) -> Method:

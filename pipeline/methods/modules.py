@@ -6,7 +6,6 @@ contains only the parts of that run (pipeline/experiments/plan/code.py).
 
 import inspect
 from collections.abc import Callable
-from importlib import import_module
 from typing import Any
 
 import torch
@@ -15,13 +14,8 @@ from torch import nn
 from unseen.networks.backbone import Backbone
 from unseen.networks.settings import Backbone as BackboneSettings
 from unseen.poolings.settings import PoolingSettings, SecondOrderPooling
+from unseen.runtime.parts import load, made
 from unseen.runtime.settings import Strict
-
-
-def load(name: str) -> Any:
-    """The class `package.module:Class`."""
-    module, _, attribute = name.partition(":")
-    return getattr(import_module(module), attribute)
 
 
 def backbone(settings: BackboneSettings) -> Backbone:
@@ -41,7 +35,8 @@ def backbone(settings: BackboneSettings) -> Backbone:
 def loss(settings: Strict, **sizes: int | None) -> nn.Module:
     """A loss or a term beside it. sizes: `classes`, `dim`, `samples` (training images) and `attributes`, for
     a class that names them."""
-    return _built(settings, sizes)
+    built: nn.Module = made(settings, sizes)
+    return built
 
 
 def map_pooling(settings: PoolingSettings, source: Backbone, dim: int | None, size: int) -> nn.Module:
@@ -68,15 +63,7 @@ def pooling(
     given: dict[str, Any] = {"channels": channels, "dim": dim}
     if "positions" in inspect.signature(load(settings.module)).parameters:  # type: ignore[attr-defined]
         given["positions"] = positions()
-    return _built(settings, given)
-
-
-def _built(settings: Strict, given: dict[str, Any]) -> nn.Module:
-    """The module of a part: its arguments are the fields of the settings and those `given` that it names."""
-    module = load(settings.module)  # type: ignore[attr-defined]
-    fields = settings.model_dump(exclude={"name", *getattr(settings, "beside", ())})
-    names = inspect.signature(module).parameters
-    built: nn.Module = module(**{name: value for name, value in given.items() if name in names} | fields)
+    built: nn.Module = made(settings, given)
     return built
 
 

@@ -5,7 +5,7 @@ from typing import Annotated, Any, ClassVar, Literal, cast, get_args
 
 from pydantic import Field, SerializeAsAny, TypeAdapter, model_validator
 
-from unseen.data.settings import Batch, Fold, Input
+from unseen.data.settings import AnyBatch, AnyInput, Batch, Fold, Input
 from unseen.losses.settings import (
     ContrastiveLoss,
     CrossBatchMemory,
@@ -134,8 +134,8 @@ class _Recipe(Strict):
     """The fields of every recipe."""
 
     backbone: AnyBackbone = Backbone()
-    input: Input = Input()
-    batch: Batch = Batch()
+    input: AnyInput = Input()
+    batch: AnyBatch = Batch()
     optimizer: Optimizer = Optimizer()
     schedule: Schedule = Schedule()
     training: Training = Training()

@@ -107,9 +107,25 @@ def opened(
     return WrapValidator(validated)
 
 
+def load(path: str) -> Any:
+    """The class or function `package.module:name`."""
+    module, _, name = path.partition(":")
+    return getattr(import_module(module), name)
+
+
+def made(settings: Strict, given: dict[str, Any]) -> Any:
+    """The object of a part: its arguments are the fields of the settings and those `given` that it names."""
+    part = load(settings.module)  # type: ignore[attr-defined]
+    fields = settings.model_dump(exclude={"name", *getattr(settings, "beside", ())})
+    names = inspect.signature(part).parameters
+    return part(**{name: value for name, value in given.items() if name in names} | fields)
+
+
 def identity(block: Mapping[str, Any], default: Any = None) -> Any:
     """What names the part of a block: its `module`, else its `name`. `a.b.C` is the same part as `a.b:C`."""
-    return _path(block["module"]) if "module" in block else block.get("name", default)
+    if "module" in block:
+        return block.get("name") if block["module"] is None else _path(block["module"])
+    return block.get("name", default)
 
 
 def names_a_class(kind: type[PartSettings], block: Mapping[str, Any]) -> bool:
@@ -155,8 +171,7 @@ def _settings(kind: type[PartSettings], path: str) -> type[PartSettings]:
     if (kind, path) not in _classes:
         if str(ROOT) not in sys.path:  # last: no file of the project replaces an installed package
             sys.path.append(str(ROOT))
-        module, _, name = path.partition(":")
-        part = getattr(import_module(module), name)
+        part, (module, _, name) = load(path), path.partition(":")
         if not isinstance(part, type):
             raise ValueError(f"{name} is not a class")
         if missing := [attribute for attribute in kind.required if not hasattr(part, attribute)]:

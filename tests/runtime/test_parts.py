@@ -2,13 +2,19 @@
 
 import pickle
 from pathlib import Path
+from textwrap import indent
 from typing import Any
 
+import cv2
+import numpy as np
 import pytest
 import torch
 
 from unseen.config.definitions import Definitions
 from unseen.config.document import Params
+from unseen.data.loader import TrainLoader
+from unseen.data.sampler import make_sampler
+from unseen.data.shards import Shards
 from unseen.experiments.plan.code import code_of
 from unseen.experiments.plan.files import modules_of, position_modules_of
 from unseen.frozen.head import head
@@ -73,6 +79,39 @@ class Compact(EmbeddingMethod):
         terms = super().terms(outputs, labels, samples, observed)
         return terms | {"compact": scaled(outputs.embedding.square().mean(), self.weight)}
 """
+IMAGES = """
+import numpy as np
+from unseen.data.sampler import drawn
+
+class Pairs:
+    steps_per_epoch = 5
+
+    def __init__(self, labels, batch, seed, shift: int = 0):
+        self.labels, self.batch, self.seed, self.shift = labels, batch, seed, shift
+
+    def draw(self, step):
+        return drawn(np.arange(self.batch.size) + self.shift, self.seed, step)
+
+class Changing(Pairs):
+    calls = 0
+
+    def draw(self, step):
+        self.calls += 1
+        return drawn(np.arange(self.batch.size), self.seed, self.calls)
+
+class Noise:
+    def __init__(self, input, levels: int):
+        self.input, self.levels = input, levels
+
+    def __call__(self, image, key):
+        assert image.shape == (self.input.size, self.input.size, 3)
+        noise = np.random.default_rng(key).integers(0, self.levels, image.shape)
+        return (image // 2 + noise).astype(np.uint8)
+
+class Grey(Noise):
+    def __call__(self, image, key):
+        return image.mean(2)
+"""
 CLASS = "outside.circle:Circle"
 HEAD = "methods:\n  mine:\n    like: ms\n    loss:\n"
 
@@ -84,6 +123,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "outside/circle.py").write_text(LOSS, encoding="utf-8")
     (tmp_path / "outside/network.py").write_text(NETWORK, encoding="utf-8")
     (tmp_path / "outside/method.py").write_text(METHOD, encoding="utf-8")
+    (tmp_path / "outside/images.py").write_text(IMAGES, encoding="utf-8")
     (tmp_path / "outside/helper.py").write_text("def scaled(x, by):\n    return x * by\n", encoding="utf-8")
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.chdir(tmp_path)
@@ -148,6 +188,62 @@ def test_a_mistake_in_a_method_is_an_error_with_line_and_key(fields: str, messag
         Definitions(Params(text=f"methods:\n  mine:\n    {fields}\n")).layers("parts", "mine").recipe()
 
 
+class Picture(Shards):
+    """One picture of 8 x 8 pixels, for all rows."""
+
+    def __init__(self) -> None:
+        pass
+
+    pixels = np.random.default_rng(0).integers(0, 256, (8, 8, 3), np.uint8)
+
+    def image(self, row: int) -> np.ndarray:
+        return cv2.imencode(".png", self.pixels)[1]
+
+
+def test_a_sampler_and_a_transform() -> None:
+    batch = "batch: {module: outside.images.Pairs, shift: 2, classes: 2, images_per_class: 2}"
+    images = "input: {module: outside.images.Noise, levels: 9, size: 8, crop_scale: [1, 1], flip: 0.0"
+    images += ", crop_ratio: [1, 1], resize: null}"
+    low = f"low: {{like: ms, batch: {{sampling: shuffled}}, {images}}}"
+    definitions = Definitions(Params(text=f"methods: {{{low}, mine: {{like: low, {batch}}}}}"))
+    recipe = definitions.layers("parts", "mine").recipe()
+    assert parse_recipe(recipe.model_dump(mode="json")) == pickle.loads(pickle.dumps(recipe)) == recipe
+    assert "outside.images" in modules_of(recipe)
+    labels = np.arange(9)
+    sampler = make_sampler(labels, recipe.batch, 0)
+    (first, second), (other, _) = (
+        list(TrainLoader(Picture(), labels, labels, sampler, recipe.input, threads=n).iterate(0, 2))
+        for n in (1, 2)
+    )
+    assert first.samples.tolist() == second.samples.tolist() == [2, 3, 4, 5]
+    assert torch.equal(first.images, other.images)
+    assert not torch.equal(first.images, second.images)
+    noise = first.images.permute(0, 2, 3, 1).numpy() - Picture.pixels[..., ::-1] // 2
+    assert (noise.min(), noise.max()) == (0, 8)
+
+
+def test_what_a_sampler_and_a_transform_return_is_checked() -> None:
+    def images(**fields: Any) -> Recipe:
+        with trusted():
+            return parse_recipe({"method": "baseline", **fields})
+
+    batch = {"classes": 2, "images_per_class": 2}
+    labels = np.arange(9)
+    for module, message in (("Pairs", r"outside of 0 to 8"), ("Changing", r"two batches for step 0")):
+        shift = {"shift": 7}
+        recipe = images(batch=batch | shift | {"module": f"outside.images:{module}"})
+        with pytest.raises(UserError, match=message):
+            make_sampler(labels, recipe.batch, 0)
+    recipe = images(batch=batch, input={"module": "outside.images:Grey", "levels": 2, "size": 8})
+    classes = labels // 2
+    sampler = make_sampler(classes, recipe.batch, 0)
+    loader = TrainLoader(Picture(), labels, classes, sampler, recipe.input)
+    with pytest.raises(
+        UserError, match=r"Grey returns an image \(8, 8\) of type float64; expected \(8, 8, 3"
+    ):
+        next(iter(loader.iterate(0, 1)))
+
+
 def test_a_network_drops_the_fields_of_the_network_below() -> None:
     below = "like: ms, backbone: {name: resnet18, checkpoint: a.pth, stages: [-2, -1]}"
     above = "like: low, backbone: {module: outside.network.Conv2, arguments: {kernel: 5}, pretrained: false}"
@@ -162,15 +258,21 @@ def test_a_network_drops_the_fields_of_the_network_below() -> None:
 
 
 @pytest.mark.parametrize(
-    ("backbone", "message"),
+    ("block", "lines", "message"),
     [
-        ("module: outside.circle:Circle", r":5: .*backbone.module: .*Circle has no attribute `plan`"),
-        ("module: outside.network:Conv2\n      arguments: {kernal: 3}", r":6: .*arguments.kernal is not"),
-        ("module: outside.network:Conv2\n      arguments: {kernel: a}", r":6: .*valid integer, got 'a'"),
+        ("backbone", "module: outside.circle:Circle", r":5: .*backbone.module: .*has no attribute `plan`"),
+        ("backbone", "module: outside.network:Conv2\narguments: {kernal: 3}", r":6: .*kernal is not a"),
+        ("backbone", "module: outside.network:Conv2\narguments: {kernel: a}", r":6: .*integer, got 'a'"),
+        ("batch", "module: outside.images:Noise", r":5: .*batch.module: .*has no attribute `draw`"),
+        ("batch", "module: outside.images:Pairs\nclasses: 4\nshft: 1", r":7: .*batch.shft is not a"),
+        ("batch", "module: outside.images:Pairs\nsampling: tuples", r":6: .*sampling: .*'classes'"),
+        ("input", "module: outside.image:Noise", r":5: .*input.module: .*No module"),
+        ("input", "module: outside.images:Noise", r":4: methods.mine.input.levels is missing"),
+        ("input", "module: outside.images:Noise\nlevels: a", r":6: .*input.levels: .*integer"),
     ],
 )
-def test_a_mistake_in_a_network_is_an_error_with_line_and_key(backbone: str, message: str) -> None:
-    text = f"methods:\n  mine:\n    like: ms\n    backbone:\n      {backbone}\n"
+def test_a_mistake_in_a_block_is_an_error_with_line_and_key(block: str, lines: str, message: str) -> None:
+    text = f"methods:\n  mine:\n    like: ms\n    {block}:\n" + indent(lines, " " * 6)
     with pytest.raises(UserError, match=message):
         Definitions(Params(text=text)).layers("cub", "mine").recipe()
 

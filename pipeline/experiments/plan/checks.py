@@ -181,9 +181,9 @@ def require_classes(
         is_published = settings.protocol == "published"
         for seed in training.seeds[:1] if is_published else training.seeds:
             held_out = None if is_published else (settings.validation_share, settings.fold, seed)
-            if (batch, held_out) in checked:
+            if (key := (batch.model_dump_json(), held_out)) in checked:
                 continue
-            checked.add((batch, held_out))
+            checked.add(key)
             with located(definitions, training):
                 split = (
                     all_classes(rows, labels)

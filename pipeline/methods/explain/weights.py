@@ -7,8 +7,8 @@ from typing import Any
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from unseen.methods.modules import load
 from unseen.methods.settings import Recipe
+from unseen.runtime.parts import load
 
 
 @dataclass(frozen=True)
