@@ -19,7 +19,7 @@ def run() -> None:
         # Stage ingest depends on this folder, also if the files of the data set are in another one.
         Path("data/raw", dataset).mkdir(parents=True, exist_ok=True)
     with atomic_directory(ROOT) as directory:
-        for path, content in files(run, code_of(PACKAGE)):
+        for path, content in files(run, code_of(PACKAGE, Path())):
             target = directory / path.relative_to(ROOT)
             target.parent.mkdir(parents=True, exist_ok=True)
             write_json(target, content)

@@ -52,7 +52,7 @@ def examine(project: bool = True, verify: bool = False) -> tuple[str, bool]:
         sections |= _run()
     else:
         sections["Graph"] = [
-            Finding("params.yaml", "none: this installation is not a clone of the repository")
+            Finding("params.yaml", "none: the current directory is in no project")
         ]
     if verify:
         sections["Outputs of dvc.lock"] = list(_outputs())

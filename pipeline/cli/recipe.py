@@ -1,6 +1,7 @@
 """A recipe as text: every value with the layer that sets it, or the differences from a git revision."""
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from unseen.config.command import literal
@@ -46,7 +47,7 @@ def difference(dataset: str, method: str, revision: str) -> str:
         for field in dict.fromkeys((*old, *new))
         if old.get(field, absent) != new.get(field, absent)
     ]
-    code = code_of(PACKAGE).closure(["unseen.stages.train", *modules_of(now)])
+    code = code_of(PACKAGE, Path()).closure(["unseen.stages.train", *modules_of(now)])
     lines += [
         f"code: {module}"
         for module in sorted({*code, *before.code})

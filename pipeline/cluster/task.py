@@ -107,7 +107,7 @@ def _task(
     root: Path, name: str, cell: Sequence[str], threads: Mapping[str, str | None]
 ) -> Iterator[str | int]:
     """The task: yields the lines that the stage prints, then its exit status. The stage ends with it."""
-    require_shared(root / "stages" / f"{name}.py")
+    require_shared(root / stage.GRAPH)
     environment = {key: value for key, value in os.environ.items() if key not in (*threads, "RAY_ADDRESS")}
     environment |= {key: value for key, value in threads.items() if value is not None}
     # FAISS uses all GPUs that it finds, and this task has reserved none.

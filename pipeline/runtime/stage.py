@@ -17,7 +17,10 @@ from unseen.runtime.memory import LEAST, require_memory
 from unseen.runtime.names import printable
 
 PACKAGE = Path(__file__).resolve().parents[1]
-ROOT = PACKAGE.parent  # the project, if it contains dvc.yaml
+GRAPH = "dvc.yaml"
+_HERE = Path.cwd()
+# the project: the directory of dvc.yaml at or above the current one; without one, the current directory
+ROOT = next((folder for folder in (_HERE, *_HERE.parents) if (folder / GRAPH).is_file()), _HERE)
 _PR_SET_PDEATHSIG = 1
 # Environment variable that dvc.yaml sets to the process id of DVC. DVC may end while the stage still imports.
 PARENT = "UNSEEN_PARENT"
@@ -88,7 +91,7 @@ def main(run: Callable[..., None], *axes: str) -> None:
     try:
         with report_errors():
             _require_own_clone(Path(sys.argv[0]).resolve())
-            os.chdir(ROOT)
+            enter_project()
             if Path(sys.argv[0]).stem not in _SMALL:
                 require_memory(LEAST)
             remove_leftover_directories(ROOT)
@@ -99,13 +102,30 @@ def main(run: Callable[..., None], *axes: str) -> None:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
-def _require_own_clone(script: Path) -> None:
-    """Raises UserError if the stage `script` belongs to another clone than the imported package, whose files
-    it would read and write."""
-    clone = script.parent.parent
-    if script.parent.name == "stages" and clone != ROOT:
+def in_project() -> bool:
+    """Changes to the directory of the project. Without one, stays and returns False."""
+    if not (ROOT / GRAPH).is_file():
+        return False
+    os.chdir(ROOT)
+    return True
+
+
+def enter_project() -> None:
+    """Changes to the directory of the project. Raises UserError without one."""
+    if not in_project():
         raise UserError(
-            f"{script} belongs to {clone}, but the package `unseen` was imported from {ROOT}.",
+            f"Neither {ROOT} nor a directory above it contains {GRAPH}.",
+            "Change to the directory of a project, such as a clone of the repository.",
+        )
+
+
+def _require_own_clone(script: Path) -> None:
+    """Raises UserError if the stage `script` belongs to another clone than the imported package. A stage of
+    an installed package is `unseen/stages/<name>.py`."""
+    clone, imported = script.parent.parent, PACKAGE.parent
+    if script.parent.name == "stages" and clone not in (PACKAGE, imported):
+        raise UserError(
+            f"{script} belongs to {clone}, but the package `unseen` was imported from {imported}.",
             f"Run it from its clone: cd {shlex.quote(str(clone))} && python -m unseen.stages.{script.stem}",
         )
 

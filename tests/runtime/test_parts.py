@@ -315,7 +315,7 @@ def test_an_edit_of_an_imported_module_changes_the_code_of_its_method_alone(proj
     mine = {name for name in modules_of(resolved(f"module: {CLASS}", "gamma: 1")) if "outside" in name}
 
     def codes() -> list[dict[str, str]]:
-        code = code_of(project / "unseen")
+        code = code_of(project / "unseen", project)
         return [code.closure(["unseen.stages.train"]), code.closure(["unseen.stages.train", *mine, "torch"])]
 
     other, before = codes()

@@ -12,6 +12,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from unseen.runtime.stage import PACKAGE
+
 BODY = """
 from unseen.runtime.errors import UserError
 from unseen.runtime.stage import main
@@ -54,15 +56,14 @@ def stage(tmp_path: Path) -> Path:
     return script
 
 
-def test_parses_axes_and_runs_from_the_root(tmp_path: Path) -> None:
-    process = subprocess.run(
-        [sys.executable, stage(tmp_path), "fine", "3"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert process.stdout.split() == ["fine", "4", str(Path(__file__).resolve().parents[2])]
+def test_parses_axes_and_runs_in_the_project_above(tmp_path: Path) -> None:
+    command = [sys.executable, stage(tmp_path), "fine", "3"]
+    for folder in (PACKAGE.parent, PACKAGE / "runtime"):
+        process = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True)
+        assert process.stdout.split() == ["fine", "4", str(PACKAGE.parent)]
+    process = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (process.returncode, process.stdout) == (1, "")
+    assert f"error: Neither {tmp_path} nor a directory above it contains dvc.yaml." in process.stderr
 
 
 def test_a_user_error_is_a_message_without_a_traceback(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ import sys
 import click
 
 from unseen.cli.commands.examples import Examples
-from unseen.cli.commands.project import in_project
+from unseen.runtime.stage import in_project
 
 SHELLS = ("bash", "zsh", "fish")
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import click
 
 from unseen.cli.commands.examples import Examples, Lists
-from unseen.cli.commands.project import enter_project, in_project
 from unseen.cli.commands.values import PATH
+from unseen.runtime.stage import enter_project, in_project
 
 
 @click.command(

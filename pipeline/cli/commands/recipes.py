@@ -5,8 +5,7 @@ import sys
 import click
 
 from unseen.cli.commands.examples import Examples
-from unseen.cli.commands.project import enter_project, in_project
-from unseen.runtime.stage import PACKAGE
+from unseen.runtime.stage import PACKAGE, enter_project, in_project
 
 
 def _datasets(_: click.Context, __: click.Parameter, incomplete: str) -> list[str]:

@@ -31,9 +31,9 @@ _INCLUDED = "unseen.runtime.device"
 _WITHOUT_EFFECT = ("kind", "type_comment", "type_ignores", "ctx")  # ignored fields of syntax trees
 
 
-def code_of(package: Path) -> "Code":
-    """The code of `unseen`, whose folder is `package`, of its stages, and of parts in the project."""
-    return Code({"unseen": package, "unseen.stages": package / "stages"}, package.parent)
+def code_of(package: Path, project: Path | None = None) -> "Code":
+    """The code of `unseen`, whose folder is `package`, of its stages, and of parts in `project`."""
+    return Code({"unseen": package, "unseen.stages": package / "stages"}, project)
 
 
 class Code:
