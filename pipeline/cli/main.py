@@ -1,8 +1,8 @@
 """The command `unseen` and its subcommands.
 
 Subcommands of the graph (`run`, `study`, `clean`, `recipe`, `data`) work in the directory of the project. The
-others (`index`, `measure`, `ladder`, `claims`, `find`, `serve`, `evaluate`, `export-model`, `export-vectors`,
-`doctor`) need no graph; their paths are relative to the current directory.
+others (`index`, `measure`, `ladder`, `claims`, `find`, `serve`, `evaluate`, `check`, `export-model`,
+`export-vectors`, `doctor`) need no graph; their paths are relative to the current directory.
 """
 
 import os
@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from unseen.cli.commands import catalog, environment, graph, models, photos, recipes, vectors
+from unseen.cli.commands import catalog, environment, graph, models, parts, photos, recipes, vectors
 from unseen.runtime.memory import LEAST, require_memory
 from unseen.runtime.stage import report_errors
 
@@ -40,6 +40,7 @@ COMPUTING = (
     *(catalog.index, catalog.find, catalog.serve),
     *(photos.measure, photos.ladder, photos.claims),
     vectors.evaluate,
+    parts.check,
     *(models.export_model, models.export_vectors),
 )
 COMMANDS = (

@@ -20,11 +20,13 @@ class LossSettings(PartSettings):
     """What a recipe asks of its loss.
 
     inputs: what an image is compared with: images of the batch or of a memory, vectors of the classes, a
-    memory of all training images, or the images of its tuple.
+    memory of all training images, or the images of its tuple. gradient: that of the value, or a surrogate of
+    a definition that stops gradients.
     """
 
     given: ClassVar[tuple[str, ...]] = ("classes", "dim", "samples")
     inputs: ClassVar[Inputs] = "pairs"
+    gradient: ClassVar[Literal["value", "surrogate"]] = "value"
 
     @property
     def term(self) -> str:

@@ -1,0 +1,316 @@
+"""`unseen check`: a right part from outside passes, and each check fails for the part with its fault."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from unseen.cli.main import main
+from unseen.losses.pairs import PairLoss, Pairs
+from unseen.methods.checks import checks_of, results, settings_of
+from unseen.runtime.device.precision import full_precision, without_autocast
+from unseen.runtime.errors import UserError
+
+
+class Right(PairLoss):
+    """The mean over pairs of (s - target)^2."""
+
+    def __init__(self, scale: float = 1.0) -> None:
+        super().__init__()
+        self.scale = scale
+
+    def similarities(self, pairs: Pairs) -> Tensor:
+        return pairs.anchors @ pairs.references.T
+
+    def weights(self, pairs: Pairs, costs: Tensor) -> Tensor:
+        weights = torch.ones_like(costs)
+        if pairs.self_index is not None:
+            weights = weights.scatter(1, pairs.self_index[:, None], 0.0)
+        return weights
+
+    def cost(self, pairs: Pairs) -> Tensor:
+        equal = pairs.labels[:, None] == pairs.reference_labels
+        costs = self.scale * (self.similarities(pairs) - equal.to(pairs.anchors.dtype)).square()
+        weights = self.weights(pairs, costs)
+        return (weights * costs).sum() / weights.sum().clamp(min=1)
+
+
+class StopsGradient(Right):
+    def weights(self, pairs: Pairs, costs: Tensor) -> Tensor:
+        return super().weights(pairs, costs) * (0.1 + costs.detach())
+
+
+class Circle(StopsGradient):
+    gradient = "surrogate"
+
+
+class Ascends(Circle):
+    def cost(self, pairs: Pairs) -> Tensor:
+        value = super().cost(pairs)
+        return 2 * value.detach() - value
+
+
+class OneForEachImage(nn.Module):
+    def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+        return full_precision(embeddings).square().sum(1) + labels
+
+
+class Infinite(Right):
+    def cost(self, pairs: Pairs) -> Tensor:
+        return super().cost(pairs) / 0
+
+
+class ByPosition(Right):
+    def weights(self, pairs: Pairs, costs: Tensor) -> Tensor:
+        return super().weights(pairs, costs) * (1 + torch.arange(len(costs)))[:, None]
+
+
+class ByPositionInMemory(Right):
+    def weights(self, pairs: Pairs, costs: Tensor) -> Tensor:
+        weights = super().weights(pairs, costs)
+        return weights if pairs.self_index is not None else weights * (1 + torch.arange(costs.shape[1]))
+
+
+class Random(Right):
+    def cost(self, pairs: Pairs) -> Tensor:
+        return super().cost(pairs) * (1 + torch.rand(()))
+
+
+class Counts(Right):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("calls", torch.zeros(()))
+
+    def cost(self, pairs: Pairs) -> Tensor:
+        self.calls += 1
+        return super().cost(pairs)
+
+
+class Rounds(Right):
+    def forward(self, embeddings: Tensor, labels: Tensor) -> Any:  # type: ignore[override]
+        return self.cost(Pairs(embeddings, labels, embeddings, labels, torch.arange(len(labels))))
+
+
+class DividesByPairs(Right):
+    def cost(self, pairs: Pairs) -> Tensor:
+        equal = (pairs.labels[:, None] == pairs.reference_labels).fill_diagonal_(False)
+        return super().cost(pairs) * equal.sum() / equal.sum()
+
+
+class Idle(Right):
+    def __init__(self) -> None:
+        super().__init__()
+        self.temperature = nn.Parameter(torch.ones(()))
+
+
+class CountsItself(Right):
+    def cost(self, pairs: Pairs) -> Tensor:
+        within = pairs.references is pairs.anchors
+        return super().cost(pairs if within else pairs._replace(self_index=None))
+
+
+class DetachesMemory(Right):
+    def similarities(self, pairs: Pairs) -> Tensor:
+        within = pairs.references is pairs.anchors
+        return pairs.anchors @ (pairs.references if within else pairs.references.detach()).T
+
+
+class Raises(Right):
+    def cost(self, pairs: Pairs) -> Tensor:
+        raise KeyError("no such margin")
+
+
+class Proxies(nn.Module):
+    """Cosines to learned vectors."""
+
+    inputs = "proxies"
+
+    def __init__(self, classes: int, dim: int) -> None:
+        super().__init__()
+        self.proxies = nn.Parameter(torch.randn(classes, dim))
+
+    def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+        with without_autocast(embeddings):
+            rows = full_precision(embeddings)
+            return nn.functional.cross_entropy(rows @ self.proxies.T.to(rows.dtype), labels)
+
+
+class OneProxy(Proxies):
+    def __init__(self, classes: int, dim: int) -> None:
+        super().__init__(classes, dim)
+        self.centre = nn.Parameter(torch.zeros(dim))
+
+
+class Mean(nn.Module):
+    """The mean over positions, in float32."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.out_channels = channels
+
+    def forward(self, features: Tensor) -> Tensor:
+        return full_precision(features).mean((2, 3))
+
+
+class AnotherWidth(Mean):
+    def forward(self, features: Tensor) -> Tensor:
+        return super().forward(features)[:, 1:]
+
+
+class ProjectsNot(Mean):
+    projects = True
+
+    def __init__(self, channels: int, dim: int) -> None:
+        super().__init__(channels)
+
+
+class Centred(Mean):
+    def forward(self, features: Tensor) -> Tensor:
+        pooled = super().forward(features)
+        return pooled - pooled.mean(0)
+
+
+class Half(Mean):
+    def forward(self, features: Tensor) -> Tensor:
+        return features.mean((2, 3))
+
+
+class Root(Mean):
+    def forward(self, features: Tensor) -> Tensor:
+        return super().forward(features.square()).sqrt()
+
+
+class Scaled(Mean):
+    def __init__(self, channels: int) -> None:
+        super().__init__(channels)
+        self.factor = nn.Parameter(torch.ones(channels))
+
+    def forward(self, features: Tensor) -> Tensor:
+        return super().forward(features) * self.factor.detach()
+
+
+class Votes(Mean):
+    attributes = True
+
+    def forward(self, features: Tensor) -> Any:
+        pooled = super().forward(features)
+        return pooled, pooled.softmax(1) / 2, pooled
+
+
+@pytest.mark.parametrize("part", [Right, Circle, Rounds, Proxies, Mean])
+def test_right_parts_pass(part: type) -> None:
+    failed = {result.name for result in results(_settings(part)) if result.failure}
+    assert failed == ({"The value has single precision under autocast."} if part is Rounds else set())
+
+
+FAULTS = {
+    StopsGradient: ("gradient", r"gradient is not the derivative.*\n.*gradient = \"surrogate\""),
+    Ascends: ("lowers_itself", "The value is .* at the first step and .* at the last"),
+    OneForEachImage: ("value", r"The value is tensor\(\[.*\n.*mean or the sum"),
+    Infinite: ("value", "The value is inf"),
+    ByPosition: ("order", "two orders differ by"),
+    ByPositionInMemory: ("order", "two orders of a memory differ by"),
+    Random: ("workers", "same arguments differ by"),
+    Counts: ("workers", "A call changes calls"),
+    Rounds: ("precision", "with and without autocast differ|has the type"),
+    DividesByPairs: ("empty_sides", "not finite with no positives"),
+    Idle: ("parameters", "No gradient reaches temperature"),
+    OneProxy: ("parameters", "No gradient reaches centre"),
+    CountsItself: ("memory", "The values differ by"),
+    DetachesMemory: ("gradient", "gradient is not the derivative"),
+    AnotherWidth: ("shape", r"the shape \(6, 15\); out_channels is 16"),
+    ProjectsNot: ("shape", "projects, and its out_channels is 16 for dim = 8"),
+    Votes: ("shape", "sums of attributes and 1 differ by 0.5"),
+    Centred: ("each_image", "an image in two batches differ by"),
+    Half: ("precision_of_vectors", r"have the type torch\.bfloat16"),
+    Root: ("zero_map", "gradient is missing or not finite"),
+    Scaled: ("parameters_of_pooling", "No gradient reaches factor"),
+}
+
+
+def test_every_check_has_a_fault() -> None:
+    parts = (Right, Circle, Mean, Votes)
+    known = {check.__name__ for part in parts for check in checks_of(_settings(part))}
+    assert known == {name for name, _ in FAULTS.values()}
+
+
+@pytest.mark.parametrize("part", FAULTS)
+def test_each_check_finds_its_fault(part: type) -> None:
+    name, message = FAULTS[part]
+    settings = _settings(part)
+    by_name = {
+        check.__name__: result for check, result in zip(checks_of(settings), results(settings), strict=True)
+    }
+    failed = {each for each, result in by_name.items() if result.failure}
+    with pytest.raises(UserError, match=message):
+        raise by_name[name].failure or AssertionError(f"{name} passed")
+    assert failed == {name} or part in (OneForEachImage, Infinite, DividesByPairs, Random, Counts), failed
+
+
+def _settings(part: type) -> Any:
+    return settings_of(f"{__name__}:{part.__name__}", {})
+
+
+def _command(*arguments: str) -> int:
+    with pytest.raises(SystemExit) as ended:
+        main(["check", *arguments])
+    return int(ended.value.code or 0)
+
+
+def test_the_command_prints_a_line_for_each_check(capsys: pytest.CaptureFixture[str]) -> None:
+    main(["check", f"{__name__}:Right", "scale=2.5"])
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 8
+    assert lines[0] == "passed  The value of a batch is one finite number."
+    assert all(line.startswith("passed  ") for line in lines)
+
+
+def test_the_command_fails_with_the_fault(capsys: pytest.CaptureFixture[str]) -> None:
+    assert _command(f"{__name__}.Idle") == 1
+    text = capsys.readouterr().out
+    fault = (
+        "FAILED  Every parameter has a gradient.\n        No gradient reaches temperature.\n        Use it"
+    )
+    assert fault in text
+    assert text.count("FAILED") == 1
+    assert _command(f"{__name__}:Raises") == 1
+    assert "KeyError: 'no such margin'" in capsys.readouterr().out
+
+
+def test_a_part_below_the_current_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "parts_of_check").mkdir()
+    (tmp_path / "parts_of_check/sums.py").write_text(
+        "from torch import nn\n\n\nclass Sum(nn.Module):\n"
+        "    def __init__(self, factor: float):\n        super().__init__()\n        self.factor = factor\n\n"
+        "    def forward(self, embeddings, labels):\n"
+        "        same = (labels[:, None] == labels).float()\n"
+        "        return self.factor * ((embeddings @ embeddings.T - same) ** 2).sum()\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    assert _command("parts_of_check.sums:Sum", "factor=1.5") == 1  # matmul in bfloat16 under autocast
+    text = capsys.readouterr().out
+    assert text.count("passed") == 6
+    assert "takes no references" in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("tests.nothing:Loss",), "tests.nothing:Loss cannot be used as a part: ModuleNotFoundError"),
+        (("tests.methods.test_checks:Loss",), "cannot be used as a part: AttributeError"),
+        ((f"{__name__}:Right", "scale=wide"), "scale: Input should be a valid number"),
+        ((f"{__name__}:Right", "width=2"), "width: Extra inputs are not permitted"),
+        ((f"{__name__}:Right", "width"), "'width' is not KEY=VALUE"),
+    ],
+)
+def test_wrong_arguments(
+    arguments: tuple[str, ...], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert _command(*arguments) in (1, 2)
+    assert message in capsys.readouterr().err
