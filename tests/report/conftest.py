@@ -35,7 +35,7 @@ from unseen.report.page import build
 from unseen.report.report_data import ReportData, read_report_data
 from unseen.runtime.files import write_json
 
-TRAIN, TEST, EACH = 6, 7, 5
+TRAIN, TEST, EACH = 6, 16, 5
 LONG = "Vögel der Heimat/Singvögel/Kleiber und Verwandte aus dem Süden"
 NAMES = [f"train {i}" for i in range(TRAIN)] + [
     "<script>alert(1)</script>",

@@ -13,7 +13,7 @@ from unseen.report.sections.attributes import content
 def test_transfer_and_attributes_of_the_method_with_prototypes(page: Element) -> None:
     section = page.first("section", id="set-0-geometry")
     labels = [svg["aria-label"] for svg in section.all("svg", **{"aria-label": None})]
-    assert [label for label in labels if "Mean attributes of 7 test classes of fair" in label]
+    assert [label for label in labels if "Mean attributes of 10 test classes of fair" in label]
     assert [
         label for label in labels if "Zero-shot transfer of attributes" in label and "fair, cosine" in label
     ]

@@ -20,7 +20,7 @@ def test_the_hardest_classes_come_first_with_their_mean_of_every_method(page: El
     for method in METHODS:
         table = pq.read_table(project / f"evaluation/birds/{method}/0/queries.parquet").to_pandas()
         means[method] = table.groupby("label")["ap_at_r"].mean()
-    lowest = means["good"].sort_values(kind="stable").index.tolist()
+    lowest = means["good"].sort_values(kind="stable").index.tolist()[: classes.COUNT]
     section = page.first("details", **{"class": "classes"})
     rows = section.all("tr", **{"data-class": None})
     assert [row["data-class"] for row in rows] == [shards.class_names[label] for label in lowest]

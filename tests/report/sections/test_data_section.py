@@ -20,7 +20,7 @@ def test_the_changes_of_ingest_are_listed(page: Element) -> None:
 def test_splits_have_their_counts(page: Element) -> None:
     table = page.first("section", id="set-0-data").first("tbody")
     rows = [[cell.text() for cell in row.children][:4] for row in table.all("tr")]
-    assert rows == [["train", "30", "6", "5"], ["test", "35", "7", "5"]]
+    assert rows == [["train", "30", "6", "5"], ["test", "80", "16", "5"]]
 
 
 def test_duplicates_and_skipped_images_are_named(page: Element) -> None:

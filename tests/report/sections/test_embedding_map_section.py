@@ -5,10 +5,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tests.report.conftest import EACH, TEST
+from tests.report.conftest import EACH
 from tests.report.page_reader import Element
 from unseen.report.dataset import DataSet
 from unseen.report.sections import embedding_map
+
+MAPPED = 8  # test classes
 
 
 def test_every_method_has_a_point_for_each_image(page: Element, birds: DataSet) -> None:
@@ -18,7 +20,7 @@ def test_every_method_has_a_point_for_each_image(page: Element, birds: DataSet) 
     for drawn, method in zip(maps, birds.methods, strict=True):
         points = drawn.all("g", **{"class": "point"})
         rows = curves[method.name]["map"]["rows"]
-        assert len(rows) == TEST * EACH
+        assert len(rows) == MAPPED * EACH
         assert [point.first("use")["href"] for point in points] == [f"#set-0-map-{row}" for row in rows]
         labels = [int(birds.shards.labels[row]) for row in rows]
         colours = [point.first("circle")["fill"] for point in points]
@@ -59,7 +61,7 @@ def test_points_on_a_line_have_no_hull() -> None:
 
 def test_every_picture_is_stored_once(page: Element) -> None:
     images = page.first("section", id="set-0-geometry").all("image")
-    assert len({image["id"] for image in images if image["id"].startswith("set-0-map-")}) == TEST * EACH
+    assert len({image["id"] for image in images if image["id"].startswith("set-0-map-")}) == MAPPED * EACH
     assert all(image["href"].startswith("data:image/jpeg") for image in images)
 
 

@@ -18,7 +18,7 @@ def test_the_tiles_of_the_page(page: Element, birds: DataSet) -> None:
     figures = [
         item.text() for item in page.first("ul", **{"class": "tiles"}).all("div", **{"class": "figure"})
     ]
-    assert figures[:2] == ["7", f"{100 * best.value.value:.1f} %"]
+    assert figures[:2] == ["16", f"{100 * best.value.value:.1f} %"]
 
 
 @pytest.mark.parametrize(

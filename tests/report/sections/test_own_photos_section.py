@@ -100,7 +100,7 @@ def test_doubtful_labels_name_photos_of_two_products(own: DataSet) -> None:
 def test_a_threshold_that_few_products_do_not_allow_is_explained(own: DataSet) -> None:
     values = content(own)
     assert values is not None
-    assert "7 products with" in values["threshold"]
+    assert "16 products with" in values["threshold"]
     assert "are too few to limit the false matches to 20%" in values["threshold"]
 
 
@@ -108,7 +108,7 @@ def test_the_errors_of_a_threshold_are_those_of_the_analysis(own: DataSet, input
     values = content(own)
     assert values is not None
     points = own.analysis.first_curves[values["method"]]["operating_points"]
-    assert [row["rate"] for row in values["match_errors"]] == ["10", "1"]
+    assert [row["rate"] for row in values["match_errors"]] == ["10", "1", "0.1"]
     for row, point in zip(values["match_errors"], points, strict=True):
         assert row["fnmr"] == f"{100 * point['fnmr']:.1f}"
         assert row["interval"] == f"{100 * point['low']:.1f} – {100 * point['high']:.1f}"
