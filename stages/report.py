@@ -33,6 +33,7 @@ def run() -> None:
         costs=inputs.costs,
         studies=inputs.studies,
         own_photos=inputs.own_photos,
+        control=settings.control,
     )
     page = build(data, settings.title, settings.queries, settings.neighbours, settings.thumbnail)
     with atomic_directory(Path("data/report")) as directory:

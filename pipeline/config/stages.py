@@ -178,6 +178,7 @@ class ReportSettings(Strict):
     queries: Count = 12  # of each gallery
     neighbours: Count = 8  # shown per query
     thumbnail: Annotated[int, Field(ge=1, le=4096)] = 144  # pixels of the longer side; a click enlarges it
+    control: Name | None = None  # the method that all others are compared with; None: all pairs
 
 
 class SweepSettings(Strict):

@@ -121,12 +121,12 @@ class DataSet:
 
     @cached_property
     def pairs(self) -> list[Pair]:
-        """The paired comparisons of all methods."""
-        return compare_methods(self.report_data, self.name)
+        """The paired comparisons of the methods; none for a landmark set."""
+        return compare_methods(self.report_data, self.name, self.summary)
 
     @property
     def lead(self) -> Lead | None:
-        """What the paired comparison finds about the best method; None where it was not compared."""
+        """The verdicts on the best method; None where it was not compared."""
         return lead_of(self.pairs, self.best.method, self.best.metric) if self.best else None
 
     @cached_property

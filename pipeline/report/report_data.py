@@ -72,6 +72,7 @@ class ReportData:
     positions: dict[tuple[str, str], Positions] = field(default_factory=dict)
     object_shares: list[dict[str, Any]] = field(default_factory=list)  # of the stage analyze
     own_photos: tuple[str, ...] = ()  # data sets that are folders of a user
+    control: str | None = None  # the method that all others are compared with; None: all pairs
 
     def published_name(self, method: str) -> str:
         """The method in the published tables: the method itself, or that which a variant is like."""
@@ -97,6 +98,7 @@ def read_report_data(
     costs: Mapping[str, dict[str, Cost]] | None = None,
     studies: Sequence[StudyInputs] = (),
     own_photos: Sequence[str] = (),
+    control: str | None = None,
 ) -> ReportData:
     """Reads the outputs of the runs datasets x methods x seeds, of the sweeps and of the ensembles under
     `root`, data/.
@@ -137,6 +139,7 @@ def read_report_data(
         },
         object_shares=[row for analysis in analyses for row in analysis["object_shares"]],
         own_photos=tuple(own_photos),
+        control=control,
     )
 
 

@@ -106,6 +106,20 @@ class Verdict(NamedTuple):
             return 0
         return 1 if self.comparison.difference > 0 else -1
 
+    def swapped(self) -> "Verdict":
+        """The verdict on the first row."""
+        ours = self.comparison
+        swapped = ours._replace(
+            first=ours.second,
+            second=ours.first,
+            difference=-ours.difference,
+            low=None if ours.high is None else -ours.high,
+            high=None if ours.low is None else -ours.low,
+            seeds=None if ours.seeds is None else ours.seeds.negative(),
+        )
+        reverse: dict[Outcome, Outcome] = {"better": "worse", "worse": "better"}
+        return Verdict(swapped, self.adjusted, reverse.get(self.outcome, self.outcome))
+
 
 def judge(records: Mapping[Run, Record], family: Family) -> list[Verdict]:
     """The verdicts on the questions of a family. Raises ValueError as `of_records` does."""

@@ -3,7 +3,7 @@
     mean +- t_{S-1, (1 + confidence) / 2} s / sqrt(S),    s: standard deviation of the S runs, divisor S - 1
 
 (Student 1908). The interval measures how much the metric would change with another training on the same
-classes. It does not measure how much the metric depends on the classes (bootstrap.py).
+classes. It does not measure how much the metric depends on the classes (intervals.py).
 """
 
 from typing import NamedTuple
@@ -20,6 +20,10 @@ class Average(NamedTuple):
     deviation: float  # divisor S - 1
     low: float
     high: float
+
+    def negative(self) -> "Average":
+        """The mean of the negative values."""
+        return Average(-self.mean, self.deviation, -self.high, -self.low)
 
 
 def over_seeds(values: Float64[np.ndarray, "S"], confidence: float) -> Average:

@@ -143,6 +143,12 @@ def plan(params: Params) -> Plan:
         analyze=settings(params, "analyze", AnalyzeSettings),
         report=settings(params, "report", ReportSettings),
     )
+    if run.report.control not in (None, *run.axes.methods):
+        raise UserError(
+            f"{params.label}:{params.line('report.control')}: report.control: {run.report.control} is not in "
+            "run.methods.",
+            f"Name one of {', '.join(run.axes.methods)}, or leave it empty.",
+        )
     for group in ("methods", "sweep", "datasets"):
         for name in params.names(group):
             known.require_known(group, name)

@@ -1,11 +1,12 @@
-"""Paired comparison of all methods on the same queries: one row per pair, those of the best method first."""
+"""Paired comparison of the methods on the same queries: one row per pair, those of the best method first."""
 
 from typing import Any
 
-from unseen.report.comparison import Pair
+from unseen.evaluation.statistics.better import DECIDABLE, LEAST
+from unseen.report.comparison import Pair, bounds
 from unseen.report.dataset import DataSet, MethodStyle
 from unseen.report.networks import protocols
-from unseen.report.words import name_of, probability, signed_points
+from unseen.report.words import listed, name_of, points, probability, signed_points
 
 MAX_OPEN = 5  # pairs; with more, those without the best method are collapsed
 
@@ -13,14 +14,21 @@ MAX_OPEN = 5  # pairs; with more, those without the best method are collapsed
 def content(dataset: DataSet) -> dict[str, Any] | None:
     if not dataset.pairs:
         return None
-    protocol = protocols(dataset.report_data, dataset.name)
-    return {**table_of(dataset.pairs, dataset.methods), "protocols": protocol}
+    control = dataset.report_data.control
+    return {
+        **table_of(dataset.pairs, dataset.methods),
+        "family": "all pairs of methods" if control is None else f"all methods against the control {control}",
+        "level": f"{1 - dataset.runs()[0].protocol['confidence']:.2g}",
+        "decidable": DECIDABLE,
+        "protocols": protocols(dataset.report_data, dataset.name),
+    }
 
 
 def table_of(pairs: list[Pair], methods: tuple[MethodStyle, ...]) -> dict[str, Any]:
     """The rows of all pairs."""
     styles = {method.name: method for method in methods}
     names = list(dict.fromkeys((pair.first, pair.second) for pair in pairs))
+    metrics = list(dict.fromkeys(pair.metric for pair in pairs))
     rows = [
         {
             "first": styles[first],
@@ -30,7 +38,7 @@ def table_of(pairs: list[Pair], methods: tuple[MethodStyle, ...]) -> dict[str, A
         for first, second in names
     ]
     columns = ["pair"]
-    for metric in dict.fromkeys(pair.metric for pair in pairs):
+    for metric in metrics:
         columns += [f"{name_of(metric)}, points", "p", "result"]
     leading = sum(first == names[0][0] for first, _ in names) if len(names) > MAX_OPEN else len(names)
     return {
@@ -38,26 +46,25 @@ def table_of(pairs: list[Pair], methods: tuple[MethodStyle, ...]) -> dict[str, A
         "rows": rows[:leading],
         "collapsed": rows[leading:],
         "tests": len(pairs),
-        "level": f"{pairs[0].level:.2g}",
-        "classes": f"{pairs[0].comparison.classes:,}",
+        "classes": f"{pairs[0].verdict.comparison.classes:,}",
+        "least": listed([f"{points(LEAST[metric])} points of {name_of(metric)}" for metric in metrics]),
     }
 
 
 def _cell(pair: Pair) -> dict[str, str]:
+    comparison = pair.verdict.comparison
     return {
         "metric": pair.metric,
-        "difference": signed_points(pair.comparison.difference),
-        "interval": f"{signed_points(pair.comparison.low)} to {signed_points(pair.comparison.high)}",
-        "seeds": f"{signed_points(pair.seeds.low)} to {signed_points(pair.seeds.high)}" if pair.seeds else "",
-        "p": probability(pair.adjusted),
+        "difference": signed_points(comparison.difference),
+        "interval": bounds(comparison),
+        "p": probability(pair.verdict.adjusted),
         "result": _result(pair),
         "better": pair.better or "",
     }
 
 
 def _result(pair: Pair) -> str:
-    if pair.seeds is None:
-        return f"{pair.better} is higher over classes" if pair.better else "not distinct from zero"
-    if pair.better:
-        return f"{pair.better} is better"
-    return "not significant over seeds" if pair.differs_over_classes else "not significant"
+    if pair.better is None:
+        return pair.verdict.outcome
+    over_classes = pair.verdict.outcome == "distinct over these classes"
+    return f"{pair.better} is {'higher over these classes' if over_classes else 'better'}"

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 
 from unseen.data.embeddings import Embeddings, read
-from unseen.evaluation.statistics.comparison import compare
-from unseen.evaluation.statistics.seeds import over_seeds
+from unseen.evaluation.statistics.better import DECIDABLE, LEAST, Verdict, compare, decide, flips_of
+from unseen.evaluation.statistics.table import of_queries
 from unseen.evaluation.tables import file_of, read_runs
 from unseen.evaluation.unknown import calibrate, rivals
-from unseen.report.comparison import COMPARED, Pair
+from unseen.report.comparison import COMPARED, bounds
 from unseen.report.dataset import DataSet
 from unseen.report.doubtful_labels import doubtful_labels
 from unseen.report.joint_intervals import column_of
@@ -24,13 +24,12 @@ from unseen.report.names import labels_of
 from unseen.report.pictures import thumbnails
 from unseen.report.sections.classes import confusions
 from unseen.report.summary import FLOOR
-from unseen.report.words import name_of, percent, points, signed_points
+from unseen.report.words import counted, name_of, percent, points, signed_points
 from unseen.runtime.errors import UserError
 
 WORST = 5  # products, and pairs of doubtful labels
 # Shares of the photos of unknown products that may get a match. The smallest that the products allow is used.
 SHARES = (0.01, 0.05, 0.1, 0.2)
-SELECTED = "the trained network"
 
 
 def content(dataset: DataSet) -> dict[str, Any] | None:
@@ -40,11 +39,11 @@ def content(dataset: DataSet) -> dict[str, Any] | None:
     method = dataset.best.method
     embeddings = read(dataset.runs(method)[0].embeddings)
     photos = _Photos(dataset)
-    pairs = [pair_with_floor(dataset, method, metric) for metric in COMPARED]
+    gains = gains_of(dataset, method)
     return {
         "method": method,
-        "answer": answer(pairs[0]),
-        "gains": [_gain(pair) for pair in pairs],
+        "answer": answer(*gains[0]),
+        "gains": [_gain(*gain) for gain in gains],
         "errors": errors_of(dataset, method),
         "identical": _identical(dataset, photos),
         "similar": _similar(embeddings, photos),
@@ -53,43 +52,49 @@ def content(dataset: DataSet) -> dict[str, Any] | None:
     }
 
 
-def pair_with_floor(dataset: DataSet, method: str, metric: str) -> Pair:
-    """The selected network of a method minus its features before training, on the same queries."""
+def gains_of(dataset: DataSet, method: str) -> list[tuple[str, Verdict]]:
+    """The verdicts on the selected network of a method against its features before training, a family of
+    COMPARED."""
     runs = dataset.runs(method)
-    column, protocol = column_of(metric), runs[0].protocol
-    trained = read_runs([run.query_file for run in runs], column)
-    floor = read_runs([run.query_file.with_name(file_of(FLOOR)) for run in runs], column)
-    arguments = trained.label, protocol["bootstrap"], protocol["confidence"], protocol["seed"]
-    comparison = compare(floor.values, trained.values, *arguments)
-    differences = np.nanmean(trained.values, axis=1) - np.nanmean(floor.values, axis=1)
-    seeds = over_seeds(differences, protocol["confidence"]) if len(runs) > 1 else None
-    level = 1 - protocol["confidence"]
-    return Pair(SELECTED, FLOOR, metric, comparison, comparison.p_value, seeds, level)
+    protocol = runs[0].protocol
+    comparisons = []
+    for column in map(column_of, COMPARED):
+        trained = read_runs([run.query_file for run in runs], column)
+        floor = read_runs([run.query_file.with_name(file_of(FLOOR)) for run in runs], column)
+        table = of_queries([floor.values, trained.values], trained.label)
+        flips = flips_of(len(COMPARED), protocol["confidence"])
+        comparisons += compare(table, [(0, 1)], flips, protocol["confidence"], protocol["seed"])
+    least, floors = [LEAST[metric] for metric in COMPARED], [None] * len(COMPARED)
+    return list(zip(COMPARED, decide(comparisons, least, floors, protocol["confidence"]), strict=True))
 
 
-def answer(pair: Pair) -> str:
-    """Whether training pays, by the rule of comparison.py."""
-    comparison = pair.comparison
-    bounds = f"({signed_points(comparison.low)} to {signed_points(comparison.high)})"
-    is_open = pair.better is None
-    size = signed_points(comparison.difference) if is_open else points(comparison.difference)
-    amount = f"{size} points of {name_of(pair.metric)} {bounds}"
-    training = "training" if pair.seeds is not None else "this one training"
-    if is_open:
-        return f"Not shown: {training} changes the features before training by {amount}."
-    if pair.better == SELECTED:
+def answer(metric: str, verdict: Verdict) -> str:
+    """Whether training pays, by the verdict on it."""
+    comparison = verdict.comparison
+    size = signed_points(comparison.difference) if verdict.sign == 0 else points(comparison.difference)
+    amount = f"{size} points of {name_of(metric)} ({bounds(comparison)})"
+    training = "this one training" if comparison.seeds is None else "training"
+    if verdict.sign > 0:
         return f"Yes: {training} adds {amount} to the features before training."
-    return f"No: {training} costs {amount}. Use the features before training."
+    if verdict.sign < 0:
+        return f"No: {training} costs {amount}. Use the features before training."
+    change = f"{training} changes the features before training by {amount}"
+    if verdict.outcome == "equal":
+        return f"No: {change}, and the whole interval is within {points(LEAST[metric])} points."
+    if verdict.outcome == "too few classes to decide":
+        products = counted(comparison.classes, "test product")
+        return f"Not decided: {products} are too few, {DECIDABLE} are needed; {change}."
+    return f"Not shown: {change}."
 
 
-def _gain(pair: Pair) -> dict[str, str]:
-    comparison = pair.comparison
+def _gain(metric: str, verdict: Verdict) -> dict[str, str]:
+    comparison = verdict.comparison
     return {
-        "metric": name_of(pair.metric),
+        "metric": name_of(metric),
         "floor": percent(comparison.first),
         "trained": percent(comparison.second),
         "difference": signed_points(comparison.difference),
-        "interval": f"{signed_points(comparison.low)} to {signed_points(comparison.high)}",
+        "interval": bounds(comparison),
     }
 
 

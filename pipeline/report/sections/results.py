@@ -33,6 +33,7 @@ def content(dataset: DataSet) -> dict[str, Any]:
         "table_over_queries": table_of(dataset, metrics),
         "table_over_classes": table_of(dataset, class_means),
         "headline": name_of(summary.headline),
+        "control": dataset.report_data.control,
         "queries": f"{first.metrics['queries'] - first.metrics['lone_queries']:,}",
         "over": "queries" if dataset.is_landmarks else "test classes",
         "protocols": protocols(dataset.report_data, dataset.name),
@@ -55,10 +56,10 @@ def _different(summary: Summary) -> list[str]:
 def table_of(dataset: DataSet, metrics: Sequence[str]) -> dict[str, Any]:
     """Each method's selected network, then its other networks; methods in the order of `Summary.ranked`.
 
-    A value is bold if its differences from all other methods are significant (comparison.py).
+    A value is bold if its method is better in all its comparisons (comparison.py).
     """
     summary = dataset.summary
-    best = {name: _significantly_best(dataset, name) for name in metrics}
+    best = {name: _best(dataset, name) for name in metrics}
     rows = []
     methods = {method.name: method for method in dataset.methods}
     ranked = summary.ranked()
@@ -100,11 +101,12 @@ def table_of(dataset: DataSet, metrics: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def _significantly_best(dataset: DataSet, metric: str) -> str | None:
-    """The method whose differences from all other methods are significant, None if there is none."""
+def _best(dataset: DataSet, metric: str) -> str | None:
+    """The method with the highest value, if it is better in all its comparisons."""
     best = best_method(dataset.summary, metric)
     lead = lead_of(dataset.pairs, best.method, metric) if best is not None else None
-    return best.method if best is not None and lead is not None and lead.is_significant else None
+    is_better = lead is not None and all(verdict.outcome == "better" for verdict in lead.values())
+    return best.method if best is not None and is_better else None
 
 
 def search_recall(runs: Sequence[RunResults]) -> str:

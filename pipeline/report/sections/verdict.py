@@ -1,18 +1,29 @@
-"""The first paragraph on a data set: the best method, and its differences from the others by the rule of
-comparison.py: significant, or with one seed distinct from zero over classes.
+"""The first paragraph on a data set: the method with the highest value, and the verdicts of comparison.py on
+it.
 """
 
-from collections.abc import Sequence
 from typing import Any
 
 from markupsafe import Markup
 
-from unseen.report.comparison import Lead
+from unseen.evaluation.statistics.better import DECIDABLE, LEAST, Outcome
+from unseen.report.comparison import Lead, bounds
 from unseen.report.dataset import DataSet
 from unseen.report.networks import is_pretrained
 from unseen.report.summary import FLOOR, Best, Summary
-from unseen.report.words import counted, interval, listed, name_of, percent, points, signed_points
+from unseen.report.words import counted, interval, listed, name_of, percent, points
 
+_SENTENCES: dict[Outcome, str] = {
+    "better": "It is better than {others}.",
+    "worse": "It is worse than {others}.",
+    "distinct over these classes": "Over these classes it is distinct from {others}, with one training each.",
+    "equal": "It equals {others} within {margin} points.",
+    "open": "Whether it is better than {others} is open.",
+    "too few classes to decide": "To decide whether it is better than {others}, {classes} are too few: "
+    "{needed} are needed.",
+    "below the floor": "It is not above the features before training, so it is not called better than "
+    "{others}.",
+}
 _ON_ONE_LINE = Markup('<span class="whole">{}</span>')
 
 
@@ -21,9 +32,7 @@ def content(dataset: DataSet) -> dict[str, Any]:
 
 
 def sentence(dataset: DataSet, summary: Summary, best: Best | None, lead: Lead | None) -> Markup:
-    """Test classes, best method, significance, and the features before training. lead: None if not
-    compared.
-    """
+    """Test classes, best method, verdicts, and the features before training. lead: None if not compared."""
     test = dataset.shards.manifest["counts"]["test"]
     text = Markup("<b>{}</b> has {} of {} that were not seen in training.").format(
         dataset.name, counted(test["images"], "test image"), counted(test["classes"], "class")
@@ -46,7 +55,7 @@ def sentence(dataset: DataSet, summary: Summary, best: Best | None, lead: Lead |
 
 
 def _best(summary: Summary, best: Best, lead: Lead | None) -> Markup:
-    """The best method and its differences from the others."""
+    """The best method and the verdicts on it."""
     value = Markup(percent(best.value.value))
     if interval(best.value):
         value += " " + _ON_ONE_LINE.format(f"({interval(best.value)})")
@@ -59,9 +68,26 @@ def _best(summary: Summary, best: Best, lead: Lead | None) -> Markup:
         return text
     if lead is None:
         return text + Markup(" {}").format(_by_intervals(best))
-    if len(others) == 1:
-        return text + Markup(" {}").format(_of_two(summary, best, others[0], lead))
-    return text + Markup(" {}").format(_of_many(lead, len(others)))
+    if len(lead) == 1:
+        ((other, verdict),) = lead.items()
+        text += Markup(" <b>{}</b> has {}; the difference is {} points {}.").format(
+            other,
+            percent(verdict.comparison.first),
+            points(verdict.comparison.difference),
+            _ON_ONE_LINE.format(f"({bounds(verdict.comparison)})"),
+        )
+    of_outcome: dict[Outcome, list[str]] = {}
+    for other, verdict in lead.items():
+        of_outcome.setdefault(verdict.outcome, []).append(other)
+    for outcome, names in of_outcome.items():
+        named = f"all {len(names)} other methods" if 1 < len(names) == len(others) else listed(names)
+        text += Markup(" " + _SENTENCES[outcome]).format(
+            others=named,
+            margin=points(LEAST[best.metric]),
+            classes=counted(verdict.comparison.classes, "class"),
+            needed=DECIDABLE,
+        )
+    return text
 
 
 def _by_intervals(best: Best) -> str:
@@ -69,37 +95,3 @@ def _by_intervals(best: Best) -> str:
     if best.overlapping:
         return f"Its interval overlaps with that of {listed(best.overlapping)}."
     return "Its interval lies above all others." if best.clear else ""
-
-
-def _of_two(summary: Summary, best: Best, second: str, lead: Lead) -> Markup:
-    other = summary.of(second, best.metric)
-    assert other is not None
-    assert lead.margin is not None
-    difference, low, high = lead.margin
-    bounds = _ON_ONE_LINE.format(f"({signed_points(low)} to {signed_points(high)})")
-    return Markup("<b>{}</b> has {}. The difference of {} points {} is {}.").format(
-        second, percent(other.value), points(difference), bounds, _result(lead, bool(lead.better_than))
-    )
-
-
-def _of_many(lead: Lead, others: int) -> str:
-    if not lead.not_better_than:
-        return f"The differences from all {others} other methods are {_result(lead, True)}."
-    if not lead.better_than:
-        return f"No difference from another method is {_result(lead, True)}."
-    return (
-        f"{_differences(lead.better_than)} {_result(lead, True)}. "
-        f"{_differences(lead.not_better_than)} not{' significant' * lead.has_seeds}."
-    )
-
-
-def _result(lead: Lead, is_better: bool) -> str:
-    if lead.has_seeds:
-        return "significant" if is_better else "not significant"
-    return ("" if is_better else "not ") + "distinct from zero over these classes, with one training each"
-
-
-def _differences(methods: Sequence[str]) -> str:
-    """The differences from `methods` as subject and verb."""
-    plural = len(methods) > 1
-    return f"The difference{'s' * plural} from {listed(methods)} {'are' if plural else 'is'}"

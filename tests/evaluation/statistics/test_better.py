@@ -117,6 +117,31 @@ def test_swapped_rows_and_equal_rows() -> None:
     assert (equal.difference, equal.low, equal.high, equal.p_value) == (0, 0, 0, 1)
 
 
+def test_a_swapped_verdict_is_that_on_the_first_row() -> None:
+    for given in (table(0.2), table(0.2, seeds=1), table(0.05, classes=7)):
+        (verdict,) = decide(compare(given, [(0, 1)]), [0.003], [None])
+        (other,) = decide(compare(given, [(1, 0)]), [0.003], [None])
+        swapped = verdict.swapped()
+        assert (swapped.adjusted, swapped.outcome) == (other.adjusted, other.outcome)
+        assert swapped.comparison[:5] == pytest.approx(other.comparison[:5])
+        assert swapped.comparison[5:9] == other.comparison[5:9]
+        assert swapped.comparison.seeds == pytest.approx(other.comparison.seeds)
+    assert decide(compare(table(0.2), [(1, 0)]), [0.003], [None])[0].outcome == "worse"
+
+
+def test_all_pairs_together_equal_single_comparisons() -> None:
+    """The last row equals the second."""
+    values, images = table(0.02, rows=4)
+    given = Table(np.concatenate([values, values[1:2]]), images)
+    pairs = [(first, second) for first in range(5) for second in range(5) if first != second]
+    for (first, second), comparison in zip(pairs, compare(given, pairs), strict=True):
+        (alone,) = compare(Table(given.values[[first, second]], images), [(0, 1)])
+        assert comparison[:8] == pytest.approx(alone[:8])
+        assert comparison.seeds == pytest.approx(alone.seeds)
+        if (first, second) == (1, 4):
+            assert comparison.p_value == 1
+
+
 def test_few_classes_have_no_interval() -> None:
     (seven,), (eight,) = (compare(table(0.1, classes=count), [(0, 1)]) for count in (7, 8))
     assert (seven.low, seven.high) == (None, None)

@@ -130,6 +130,11 @@ def test_the_committed_settings_are_valid(folder: Path) -> None:
                 "methods.ms.training.threads",
             )
         ),
+        (
+            "report.control",
+            "mine",
+            r":1: report\.control: mine is not in run\.methods\.[^$]*Name one of .*ms",
+        ),
         ("export.scales", [1, 17], r":1: export\.scales: Input should be less than or equal to 16"),
         (
             "methods.ms.training.gradient_noise",

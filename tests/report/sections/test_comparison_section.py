@@ -9,12 +9,12 @@ import pytest
 
 from tests.report.conftest import METHODS
 from tests.report.page_reader import Element, read_page
-from tests.report.test_method_pairs import pair
-from unseen.evaluation.statistics.seeds import Average
-from unseen.report.dataset import styles_of
+from tests.report.test_method_pairs import SEEDS, pair, with_control
+from unseen.report.comparison import Pair
+from unseen.report.dataset import DataSet, styles_of
 from unseen.report.page import build
 from unseen.report.report_data import read_report_data
-from unseen.report.sections.comparison import table_of
+from unseen.report.sections.comparison import content, table_of
 
 
 def test_a_row_has_the_difference_of_the_metrics(page: Element, project: Path) -> None:
@@ -26,23 +26,34 @@ def test_a_row_has_the_difference_of_the_metrics(page: Element, project: Path) -
     }
     assert cell.text().startswith(f"+{100 * (files['good']['map_at_r'] - files['poor']['map_at_r']):.1f}")
     results = {cell.text() for cell in table.all("td", **{"class": "result"})}
-    assert results == {"good is higher over classes", "fair is higher over classes"}
+    assert results == {"good is higher over these classes", "fair is higher over these classes"}
     assert "Each method was trained once" in page.first("section", id="set-0-results").text()
 
 
 @pytest.mark.parametrize(
-    ("seeds", "result", "none"),
+    ("compared", "result"),
     [
-        (None, "a is higher over classes", "not distinct from zero"),
-        (Average(0.02, 0.01, 0.01, 0.03), "a is better", "not significant"),
-        (Average(0.02, 0.1, -0.3, 0.3), "not significant over seeds", "not significant"),
+        (pair(0.01, 0.05, 0.01), "a is higher over these classes"),
+        (pair(-0.05, -0.01, 0.01, SEEDS), "b is better"),
+        (pair(-0.01, 0.05, 0.01, SEEDS), "open"),
+        (pair(-0.002, 0.001, 0.9, SEEDS), "equal"),
+        (pair(None, None, 0.01, SEEDS, classes=7), "too few classes to decide"),
     ],
 )
-def test_a_result_names_the_better_method(seeds: Average | None, result: str, none: str) -> None:
-    rows = table_of([pair(0.01, 0.05, 0.01, seeds)], styles_of("ab", "set-0"))["rows"]
-    assert [cell["result"] for row in rows for cell in row["cells"]] == [result]
-    rows = table_of([pair(-0.01, 0.05, 0.01, seeds)], styles_of("ab", "set-0"))["rows"]
-    assert [cell["result"] for row in rows for cell in row["cells"]] == [none]
+def test_a_result_names_the_better_method(compared: Pair, result: str) -> None:
+    (row,) = table_of([compared], styles_of("ab", "set-0"))["rows"]
+    assert [cell["result"] for cell in row["cells"]] == [result]
+
+
+def test_a_control_is_named_and_compared_with_all(birds: DataSet) -> None:
+    values = content(with_control(birds, "poor"))
+    assert values is not None
+    assert [(row["first"].name, row["second"].name) for row in values["rows"]] == [
+        ("good", "poor"),
+        ("fair", "poor"),
+    ]
+    assert (values["tests"], values["family"]) == (4, "all methods against the control poor")
+    assert values["least"] == "0.3 points of MAP@R and 0.5 points of Recall@1"
 
 
 @pytest.mark.slow
@@ -66,13 +77,13 @@ def test_one_rule_decides_verdict_bold_values_and_pairs(
     assert "good has the highest MAP@R" in verdict
     if seeds > 1:
         assert results == ["good is better"] * 2
-        assert verdict.count("is significant.") == 1
+        assert "It is better than poor." in verdict
         assert bold == {("good", "map_at_r"), ("good", "recall_at_1")}
     else:
-        assert results == ["good is higher over classes"] * 2
-        assert "is distinct from zero over these classes, with one training each." in verdict
+        assert results == ["good is higher over these classes"] * 2
+        assert "Over these classes it is distinct from poor, with one training each." in verdict
         assert bold == set()
-        assert "significant" not in page.text()
+        assert "is better" not in verdict
 
 
 def test_many_pairs_are_collapsed_after_those_of_the_best_method() -> None:
