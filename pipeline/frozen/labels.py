@@ -1,4 +1,4 @@
-"""The label of each picture of a catalog: the product that it shows.
+"""The label of each picture of a folder: the product that it shows.
 
 none      no labels
 folders   the folder of the picture below the folder of the photos; none for a picture that is in no folder
@@ -10,10 +10,32 @@ from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 
 from unseen.data.labels import by_file, csv_lines
+from unseen.frozen.pictures import Listed, listed
 from unseen.runtime.errors import UserError
 from unseen.runtime.files import regular
 
 NONE, FOLDERS = "none", "folders"
+
+
+def labelled(photos: Path, source: str) -> tuple[Listed, list[str]]:
+    """The pictures of a folder that have a label, and their labels. `source`: as in `labels_of`.
+
+    Raises UserError if a picture is damaged or none has a label, and as `labels_of` does.
+    """
+    pictures = listed(photos)
+    if pictures.damaged:
+        name, reason = next(iter(pictures.damaged.items()))
+        raise UserError(f"{photos / name} cannot be read: {reason}.", "Repair or remove it.")
+    columns = pictures.paths, pictures.sha256, pictures.stamps
+    rows = zip(*columns, labels_of(source, pictures.paths), strict=True)
+    chosen = [(path, digest, stamp, label) for path, digest, stamp, label in rows if label is not None]
+    if not chosen:
+        raise UserError(
+            f"No photo of {photos} has a label.",
+            "Put the photos of each class into its folder, or name a CSV with --labels.",
+        )
+    paths, digests, stamps, labels = (list(column) for column in zip(*chosen, strict=True))
+    return Listed(paths, digests, stamps, {}), labels
 
 
 def labels_of(source: str, paths: Sequence[str]) -> list[str | None]:

@@ -13,9 +13,8 @@ import numpy as np
 
 from unseen.evaluation.external import Metrics, evaluate_vectors
 from unseen.frozen.embedder import Embedder
-from unseen.frozen.labels import FOLDERS, labels_of
+from unseen.frozen.labels import FOLDERS, labelled
 from unseen.frozen.network import Network, candidates
-from unseen.frozen.pictures import listed
 from unseen.networks.published_network import accepts_padding
 from unseen.runtime.errors import UserError
 
@@ -41,12 +40,8 @@ def measure(photos: Path, network: Network, labels: str = FOLDERS, limit: int = 
     `labels`: folders, or the path of a CSV (labels.py). Raises UserError if the photos have too few labels,
     and as `Embedder` does.
     """
-    pictures = listed(photos)
-    if pictures.damaged:
-        name, reason = next(iter(pictures.damaged.items()))
-        raise UserError(f"{photos / name} cannot be read: {reason}.", "Repair or remove it.")
-    of_path = dict(zip(pictures.paths, labels_of(labels, pictures.paths), strict=True))
-    chosen = _drawn({path: label for path, label in of_path.items() if label is not None}, limit)
+    pictures, label_of = labelled(photos, labels)
+    chosen = _drawn(dict(zip(pictures.paths, label_of, strict=True)), limit)
     files = [photos / path for path in chosen]
     measured = []
     for candidate in _candidates(network):

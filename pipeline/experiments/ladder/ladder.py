@@ -34,10 +34,10 @@ from unseen.evaluation.tables import SELECTED
 from unseen.experiments.ladder.head import HeadTrainer, require_head
 from unseen.experiments.ladder.head import inputs as head_inputs
 from unseen.frozen.features import features
-from unseen.frozen.labels import FOLDERS, labels_of
+from unseen.frozen.labels import FOLDERS, labelled
 from unseen.frozen.linear import LinearTrainer
 from unseen.frozen.network import Network, write_network
-from unseen.frozen.pictures import Listed, listed
+from unseen.frozen.pictures import Listed
 from unseen.frozen.tail import AdaptTrainer, tail_of
 from unseen.frozen.tail import inputs as adapt_inputs
 from unseen.frozen.trained import Trained, Trainer
@@ -138,18 +138,19 @@ def ladder(photos: Path, output: Path, plan: Plan, labels: str = FOLDERS) -> Res
     if there are too few classes (splits.py), a picture is damaged, no class has two pictures, and as
     `Embedder` does.
     """
-    pictures, names = _labelled(photos, labels)
-    parts = grouped(names.tolist(), plan.test_share, plan.folds, plan.seed, plan.group_of)
+    pictures, label_of = labelled(photos, labels)
+    names = np.array(label_of)
+    parts = grouped(label_of, plan.test_share, plan.folds, plan.seed, plan.group_of)
     numbers = np.unique(names, return_inverse=True)[1].astype(np.int64)
     sides = [np.flatnonzero(np.isin(names, sorted(fold))) for fold in parts.folds]
     test = np.flatnonzero(np.isin(names, sorted(parts.test)))
     training = np.sort(np.concatenate(sides))
     if not max(np.bincount(numbers[test])) > 1:
         raise UserError("No test class has two pictures.", "Add pictures of the classes, or change --seed.")
-    labelled = np.arange(len(numbers))
+    every = np.arange(len(numbers))
     if plan.other is not None:
         pictures, numbers = _with_other(pictures, numbers, plan.other, plan.other_labels)
-    other = np.arange(len(labelled), len(numbers))
+    other = np.arange(len(every), len(numbers))
 
     if plan.head is not None:
         require_head(plan.head, replace(plan.network, size=plan.sizes[0]), output / MODEL)
@@ -193,7 +194,7 @@ def ladder(photos: Path, output: Path, plan: Plan, labels: str = FOLDERS) -> Res
     index = max(ahead, key=lambda index: climbed[index][0].validation)
     chosen = rungs[len(measured) + index]
     (_, trained), trainer = climbed[index], trainers[index]
-    rows = labelled if plan.ship else training
+    rows = every if plan.ship else training
     if plan.ship:
         (trained,) = _train(trainer, rows, numbers, (chosen.steps,), test)
     trainer.write(model, trained, len(rows), len(np.unique(numbers[rows])), not plan.ship)
@@ -253,7 +254,7 @@ def _with_other(
 
     Raises UserError for a picture that is in both, and if no class of `other` has two pictures.
     """
-    more, names = _labelled(other, labels)
+    more, names = labelled(other, labels)
     both = set(pictures.sha256)
     for path, digest in zip(more.paths, more.sha256, strict=True):
         if digest in both:
@@ -284,28 +285,6 @@ def _train(
     """`trainer` after a training on the photos `rows`, whose classes are numbered from 0."""
     numbered = np.unique(labels[rows], return_inverse=True)[1].astype(np.int64)
     return trainer.train(rows, numbered, lengths, searched)
-
-
-def _labelled(photos: Path, labels: str) -> tuple[Listed, np.ndarray]:
-    """The pictures with a label, and their labels. Raises UserError if there is none or one is damaged."""
-    pictures = listed(photos)
-    if pictures.damaged:
-        name, reason = next(iter(pictures.damaged.items()))
-        raise UserError(f"{photos / name} cannot be read: {reason}.", "Repair or remove it.")
-    of_picture = labels_of(labels, pictures.paths)
-    rows = [row for row, label in enumerate(of_picture) if label is not None]
-    if not rows:
-        raise UserError(
-            f"No photo of {photos} has a label.",
-            "Put the photos of each class into its folder, or name a CSV with --labels.",
-        )
-    labelled = Listed(
-        [pictures.paths[row] for row in rows],
-        [pictures.sha256[row] for row in rows],
-        [pictures.stamps[row] for row in rows],
-        {},
-    )
-    return labelled, np.array([of_picture[row] for row in rows])
 
 
 def _measured(
