@@ -9,7 +9,7 @@ from unseen.experiments.claims.built_in import RESULTS as BUILT_IN
 from unseen.experiments.claims.claim import Claims, claims
 from unseen.experiments.claims.frozen_study import RESULTS as STUDIES
 from unseen.experiments.claims.frozen_study import frozen_studies, run_studies, study_lines
-from unseen.experiments.claims.material import Plan
+from unseen.experiments.claims.photos import Plan
 from unseen.experiments.claims.results import load
 from unseen.experiments.claims.run import RESULTS, lines, run
 from unseen.experiments.claims.state import built_in_state_of, state_of

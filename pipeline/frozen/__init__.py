@@ -6,6 +6,7 @@
     embedder.py   photos -> unit vectors
     trunk.py      the backbone that reads cached maps
     head.py       the recipe of a head;  head_training.py: its training by the step of unseen.training
+    head_runner.py   the records of heads on photos, with and without training
     linear.py     W = I + A behind the network;  tail.py: its last layers;  proxies.py: the loss of both
 
 The network runs once for each photo. A training of a head costs that of the head alone: thousands of steps

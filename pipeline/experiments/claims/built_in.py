@@ -5,13 +5,11 @@ embedded as the rows of `unseen study --mini`. built_in.yaml defines the images 
 claims that cannot be put to this setting.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
-from statistics import mean
 
 import numpy as np
-import torch
 from pydantic import Field
 
 from unseen.config.definitions import Definitions
@@ -20,14 +18,15 @@ from unseen.config.inputs import digest
 from unseen.config.layers import Layers
 from unseen.config.study_row import StudyRow
 from unseen.data.ingest.settings import PartsSource
-from unseen.experiments.claims.arm import average
-from unseen.experiments.claims.built_in_trainings import Trainings, generated_shards
-from unseen.experiments.claims.claim import OF_CLASSES, Claim, Claims
-from unseen.experiments.claims.results import Floor, Results
+from unseen.evaluation.record import FLOOR
+from unseen.experiments.claims.claim import Claim, Claims
+from unseen.experiments.claims.photos import RECORDS
+from unseen.experiments.claims.results import Results, floor_of
 from unseen.experiments.claims.run import arms_of, compared, require_seeds
+from unseen.experiments.claims.whole_runner import WholeRunner, generated_shards
+from unseen.experiments.experiment import Experiment, Store, grid, records
 from unseen.runtime.errors import UserError
 from unseen.runtime.files import write_json
-from unseen.runtime.progress import Progress
 from unseen.runtime.settings import Scalar, Strict
 
 PATH = Path(__file__).with_name("built_in.yaml")
@@ -77,8 +76,8 @@ def definition(claims: Claims, setting: BuiltIn, name: str) -> str:
 def run_built_in(
     claims: Claims, setting: BuiltIn, names: Sequence[str], output: Path, seeds: Sequence[int]
 ) -> Results:
-    """The results of claims. Writes OUTPUT/built_in.json after each claim, and keeps a record of each
-    training, with which a killed run continues. A killed training continues too.
+    """The results of claims. Writes OUTPUT/built_in.json, and keeps a record of each training, with which a
+    killed run continues. A killed training continues too.
 
     Raises UserError for fewer than two seeds, and if no claim can be put to this setting.
     """
@@ -86,24 +85,29 @@ def run_built_in(
     chosen = _chosen(claims, setting, names)
     arms = dict.fromkeys(arm for claim in chosen.values() for arm in arms_of(claim))
     recipes = {arm: whole(claims, setting, arm).recipe() for arm in arms}
-    torch.set_num_threads(1)  # sums of several threads round differently
-    trainings = Trainings(output, generated_shards(output, setting.source), recipes, tuple(seeds))
-    results = _without_claims(trainings, setting.source)
-    with Progress("claims", len(recipes) * len(seeds), "trainings") as progress:
-        progress.resume_at(trainings.read())
-        results.floors.extend(_floors(trainings))
-        for name, claim in chosen.items():
-            for arm in arms_of(claim):
-                for seed in seeds:
-                    if not trainings.has_record(arm, seed):
-                        trainings.read_or_train(arm, seed)
-                        progress.advance(1, arm)
-            place = recipes[claim.first].backbone.name, trainings.split
-            results.claims[name] = compared(
-                claim, definition(claims, setting, name), [place], trainings.records, seeds
-            )
-            results = results.model_copy(update={"cpu_seconds": trainings.cpu_seconds})
-            write_json(output / RESULTS, results.model_dump(mode="json"))
+    shards = generated_shards(output, setting.source)
+    split = shards.directory.name  # the set has one split, which has its name
+    place_of = {arm: f"{recipe.backbone.name}/{split}" for arm, recipe in recipes.items()}
+    places = sorted(set(place_of.values()))
+    floors = grid([FLOOR], places, seeds)
+    trainings = tuple(run for arm in arms for run in grid([arm], [place_of[arm]], seeds))
+    experiment = Experiment("claims", floors + trainings)
+    values = records(experiment, WholeRunner(shards, recipes), Store(output / RECORDS))
+    results = Results(
+        data=split,
+        photos=len(shards),
+        classes=len(shards.class_names),
+        test_classes={split: len(np.unique(shards.labels[shards.rows("test")]))},
+        at_most=setting.source.images_per_class,
+        seeds=len(seeds),
+        cpu_seconds=round(sum(values[run].cpu_seconds for run in trainings)),
+        floors=[floor_of(place, [values[run] for run in grid([FLOOR], [place], seeds)]) for place in places],
+        claims={
+            name: compared(claim, definition(claims, setting, name), [place_of[claim.first]], values)
+            for name, claim in chosen.items()
+        },
+    )
+    write_json(output / RESULTS, results.model_dump(mode="json"))
     return results
 
 
@@ -116,28 +120,3 @@ def _chosen(claims: Claims, setting: BuiltIn, names: Sequence[str]) -> dict[str,
             "Compute it on photos: --photos.",
         )
     return chosen
-
-
-def _without_claims(trainings: Trainings, source: PartsSource) -> Results:
-    """The results before the first floor and the first claim."""
-    shards = trainings.shards
-    return Results(
-        data=trainings.split,
-        photos=len(shards),
-        classes=len(shards.class_names),
-        test_classes={trainings.split: len(np.unique(shards.labels[shards.rows("test")]))},
-        at_most=source.images_per_class,
-        seeds=len(trainings.seeds),
-        cpu_seconds=0,
-        floors=[],
-        claims={},
-    )
-
-
-def _floors(trainings: Trainings) -> Iterator[Floor]:
-    """The means over the seeds of the features of each network, untrained and without a projection."""
-    networks = {recipe.backbone.name: arm for arm, recipe in reversed(trainings.recipes.items())}
-    for network, arm in sorted(networks.items()):
-        values = [trainings.features(arm, seed) for seed in trainings.seeds]
-        numbers = {name: round(mean(average(each, name) for each in values), 5) for name in OF_CLASSES}
-        yield Floor(network=network, split=trainings.split, **numbers)

@@ -13,8 +13,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from jaxtyping import Float64
 from pydantic import Field, ValidationError
 from scipy.stats import spearmanr
 
@@ -22,14 +20,14 @@ from unseen.config.document import Document
 from unseen.config.inputs import digest
 from unseen.config.recipe_files import method_file
 from unseen.config.study_row import replaced_by_small
-from unseen.evaluation.record import Record
+from unseen.evaluation.record import Record, Run
 from unseen.evaluation.statistics.seeds import over_seeds
+from unseen.evaluation.statistics.table import of_records
 from unseen.experiments.catalogue import Catalogued, Entry, entries, printed, printed_key, study_of
 from unseen.experiments.claims.claim import Claims, claims
-from unseen.experiments.claims.material import Plan, available
-from unseen.experiments.claims.results import Floor
-from unseen.experiments.claims.trainings import train
-from unseen.experiments.claims.verdict import Cell, of_classes
+from unseen.experiments.claims.photos import Plan, available, computed
+from unseen.experiments.claims.results import Computed
+from unseen.experiments.claims.verdict import cell_of, of_classes
 from unseen.runtime.errors import UserError
 from unseen.runtime.files import write_json
 from unseen.runtime.settings import Scalar, Strict
@@ -39,7 +37,6 @@ COMMITTED = Path(__file__).with_name("frozen_studies.json")
 RESULTS = "studies.json"  # in the output directory
 METRICS = ("map_at_r", "recall_at_1")
 CONFIDENCE = 0.95
-Records = Mapping[tuple[str, str, str, int], Record]  # by network, row, split and seed
 
 
 class FrozenStudy(Strict):
@@ -78,16 +75,9 @@ class StudyResult(Strict):
     rank_correlation: float | None  # of the printed numbers and ours; None: too few numbers
 
 
-class StudyResults(Strict):
+class StudyResults(Computed):
     """All results of a run."""
 
-    data: str  # name of the folder of photos
-    photos: int
-    classes: int
-    test_classes: dict[str, int]
-    seeds: int
-    cpu_seconds: int  # of trainings and evaluations, without maps
-    floors: list[Floor]
     studies: dict[str, StudyResult]
 
 
@@ -152,11 +142,11 @@ def run_studies(studies: Mapping[str, FrozenStudy], of_claims: Claims, plan: Pla
         }
         for network in networks
     }
-    records, splits, fields = train("studies", arms, networks, plan)
+    values = computed("studies", arms, networks, plan)
     results = StudyResults(
-        **fields,
+        **values.fields,
         studies={
-            name: _result(name, study, of_claims, rows[name], splits, records, plan.seeds)
+            name: _result(name, study, of_claims, rows[name], values.places(study.networks), values.records)
             for name, study in chosen.items()
         },
     )
@@ -209,25 +199,20 @@ def _result(
     study: FrozenStudy,
     of_claims: Claims,
     rows: Sequence[Entry],
-    splits: Sequence[str],
-    records: Records,
-    seeds: Sequence[int],
+    places: Sequence[str],
+    records: Mapping[Run, Record],
 ) -> StudyResult:
     item = study_of(name)
-    places = [(network, kind) for network in study.networks for kind in splits]
     numbers = _printed_numbers(item)
     results = {}
     for entry in rows:
-        first, second = (
-            [[records[network, method, kind, seed] for seed in seeds] for network, kind in places]
-            for method in (study.reference, entry.method)
-        )
-        values = {metric: _mean(second, metric) for metric in METRICS}
+        values = {metric: _value(records, entry.method, metric, places) for metric in METRICS}
         effect = None
         if entry.method != study.reference:
+            images = {run.place: record.images for run, record in records.items() if run.row == entry.method}
+            pair = study.reference, entry.method
             cells = [
-                Cell(_values(a, "map_at_r"), _values(b, "map_at_r"), tuple(a[0].images), _images(a))
-                for a, b in zip(first, second, strict=True)
+                cell_of(of_records(records, pair, "map_at_r", [place]), images[place]) for place in places
             ]
             effect = of_classes(cells)[0]
         results[entry.method] = RowResult(
@@ -257,18 +242,7 @@ def _printed_numbers(item: Catalogued) -> dict[str, float]:
     }
 
 
-def _values(trainings: Sequence[Record], metric: str) -> Float64[np.ndarray, "S C"]:
-    """The values of S seeds and C classes."""
-    names = trainings[0].images
-    return np.array([[each.classes[metric][name] for name in names] for each in trainings])
-
-
-def _images(trainings: Sequence[Record]) -> Float64[np.ndarray, "C"]:
-    return np.array(list(trainings[0].images.values()), np.float64)
-
-
-def _mean(cells: Sequence[Sequence[Record]], metric: str) -> Value:
-    """Mean and deviation over seeds of the mean over cells."""
-    of_cells = [_values(each, metric) @ _images(each) / _images(each).sum() for each in cells]
-    average = over_seeds(np.mean(of_cells, axis=0), CONFIDENCE)
+def _value(records: Mapping[Run, Record], row: str, metric: str, places: Sequence[str]) -> Value:
+    """Mean and deviation over seeds of the mean over places."""
+    average = over_seeds(of_records(records, (row,), metric, places).by_seed()[0], CONFIDENCE)
     return Value(mean=round(average.mean, 5), deviation=round(average.deviation, 5))

@@ -2,10 +2,14 @@
 day."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
+from statistics import mean
 
 from pydantic import ValidationError
 
+from unseen.evaluation.record import Record
+from unseen.experiments.claims.claim import OF_CLASSES
 from unseen.experiments.claims.verdict import Verdict
 from unseen.runtime.errors import UserError
 from unseen.runtime.settings import Strict
@@ -46,18 +50,30 @@ class Floor(Strict):
     recall_at_1: float
 
 
-class Results(Strict):
-    """All results of a run."""
+class Computed(Strict):
+    """What a run compared, and the floors."""
 
     data: str  # name of the folder of photos
     photos: int
     classes: int
     test_classes: dict[str, int]
-    at_most: int  # photos of a class
     seeds: int
     cpu_seconds: int  # of trainings and evaluations, without maps
     floors: list[Floor]
+
+
+class Results(Computed):
+    """All results of a run."""
+
+    at_most: int  # photos of a class
     claims: dict[str, Comparison]
+
+
+def floor_of(place: str, records: Sequence[Record]) -> Floor:
+    """The floor at `network/split`: the mean over the records of the seeds."""
+    network, split = place.split("/")
+    means = {metric: round(mean(each.mean(metric) for each in records), 5) for metric in OF_CLASSES}
+    return Floor(network=network, split=split, **means)
 
 
 def load(path: Path = COMMITTED) -> Results:

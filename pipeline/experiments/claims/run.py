@@ -4,14 +4,12 @@ verdicts."""
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
-from unseen.evaluation.record import Record
+from unseen.evaluation.record import Record, Run
+from unseen.evaluation.statistics.table import of_records
 from unseen.experiments.claims.claim import OF_CLASSES, Claim, Claims
-from unseen.experiments.claims.material import Plan, available
+from unseen.experiments.claims.photos import Plan, available, computed
 from unseen.experiments.claims.results import CellResult, Comparison, Results
-from unseen.experiments.claims.trainings import train
-from unseen.experiments.claims.verdict import Cell, Effect, of_classes, of_trainings, verdict
+from unseen.experiments.claims.verdict import Effect, cell_of, of_classes, of_trainings, verdict
 from unseen.runtime.errors import UserError
 from unseen.runtime.files import write_json
 
@@ -38,19 +36,18 @@ def run(claims: Claims, plan: Plan) -> Results:
         }
         for network in networks
     }
-    records, splits, fields = train("claims", arms, networks, plan)
-    computed = {
+    values = computed("claims", arms, networks, plan)
+    compared_claims = {
         name: compared(
             claim,
             claims.definition(name),
-            [(network, kind) for network in claim.networks if network in networks for kind in splits],
-            records,
-            plan.seeds,
+            values.places(network for network in claim.networks if network in networks),
+            values.records,
         )
         for name, claim in chosen.items()
         if any(network in networks for network in claim.networks)
     }
-    results = Results(**fields, at_most=plan.at_most, claims=computed)
+    results = Results(**values.fields, at_most=plan.at_most, claims=compared_claims)
     write_json(plan.output / RESULTS, results.model_dump(mode="json"))
     return results
 
@@ -66,64 +63,31 @@ def arms_of(claim: Claim) -> tuple[str, str]:
 
 
 def compared(
-    claim: Claim,
-    definition: str,
-    places: Sequence[tuple[str, str]],
-    records: Mapping[tuple[str, str, str, int], Record],
-    seeds: Sequence[int],
+    claim: Claim, definition: str, places: Sequence[str], records: Mapping[Run, Record]
 ) -> Comparison:
-    """The verdict on a claim. places: network and split of each cell. records: by network, arm, split and
-    seed."""
-
-    def of(arm: str, network: str, kind: str) -> list[Record]:
-        return [records[network, arm, kind, seed] for seed in seeds]
-
-    pairs = [(of(claim.first, *place), of(claim.second, *place)) for place in places]
+    """The verdict on a claim. places: `network/split` of each cell."""
+    tables = [of_records(records, arms_of(claim), claim.metric, [place]) for place in places]
     if claim.metric in OF_CLASSES:
-        cells = [_cell(claim.metric, first, second) for first, second in pairs]
+        images = {run.place: record.images for run, record in records.items() if run.row == claim.first}
+        cells = [cell_of(table, images[place]) for place, table in zip(places, tables, strict=True)]
         effects = of_classes(cells)
-        means = [tuple(_mean(values, cell.images) for values in cell[:2]) for cell in cells]
     else:
-        values = [
-            tuple(np.array([each.training[claim.metric] for each in arm]) for arm in pair) for pair in pairs
-        ]
-        effects = of_trainings([second - first for first, second in values])
-        means = [(float(first.mean()), float(second.mean())) for first, second in values]
+        effects = of_trainings([table.by_seed()[1] - table.by_seed()[0] for table in tables])
     judged = [verdict(effect, claim.expects, claim.margin) for effect in effects]
-    return Comparison(
-        definition=definition,
-        verdict=judged[0],
-        **_plain(effects[0]),
-        cells=[
+    results = []
+    for place, table, effect, of_cell in zip(places, tables, effects[1:], judged[1:], strict=True):
+        network, split = place.split("/")
+        first, second = (round(float(mean), 5) for mean in table.by_seed().mean(axis=1))
+        results.append(
             CellResult(
-                network=network,
-                split=kind,
-                first=round(first, 5),
-                second=round(second, 5),
-                verdict=of_cell,
-                **_plain(effect),
+                network=network, split=split, first=first, second=second, verdict=of_cell, **_plain(effect)
             )
-            for (network, kind), (first, second), effect, of_cell in zip(
-                places, means, effects[1:], judged[1:], strict=True
-            )
-        ],
-    )
+        )
+    return Comparison(definition=definition, verdict=judged[0], **_plain(effects[0]), cells=results)
 
 
 def _plain(effect: Effect) -> dict[str, Any]:
     return {name: round(value, 5) for name, value in effect._asdict().items()}
-
-
-def _cell(metric: str, first: Sequence[Record], second: Sequence[Record]) -> Cell:
-    images = first[0].images
-    rows = [
-        np.array([[each.classes[metric][name] for name in images] for each in arm]) for arm in (first, second)
-    ]
-    return Cell(rows[0], rows[1], tuple(images), np.array(list(images.values()), np.float64))
-
-
-def _mean(values: np.ndarray, images: np.ndarray) -> float:
-    return float((values * images).sum(axis=1).mean() / images.sum())
 
 
 def lines(claims: Claims, results: Results) -> Iterator[str]:

@@ -19,13 +19,14 @@ claim is the mean over its cells.
 Intervals are those of one claim; they are not widened for the number of claims.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple
 
 import numpy as np
 from jaxtyping import Float64
 
 from unseen.evaluation.statistics.seeds import over_seeds
+from unseen.evaluation.statistics.table import Table
 
 CONFIDENCE = 0.95
 RESAMPLES = 4000
@@ -39,6 +40,14 @@ class Cell(NamedTuple):
     second: Float64[np.ndarray, "S C"]
     classes: tuple[str, ...]
     images: Float64[np.ndarray, "C"]
+
+
+def cell_of(table: Table, images: Mapping[str, int]) -> Cell:
+    """The cell of a table of two rows at one place. images: of a record at this place."""
+    first, second = table.values[:, 0]
+    return Cell(
+        first, second, tuple(sorted(images)), np.array([images[name] for name in sorted(images)], float)
+    )
 
 
 class Effect(NamedTuple):

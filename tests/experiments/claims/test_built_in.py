@@ -1,20 +1,15 @@
 """Claims with whole networks: the recipes of both arms, a run on drawn images, the excluded claims."""
 
-import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
-import tqdm
 
 from tools.docs.claims import built_in_state_of
 from unseen.cli import main as cli
-from unseen.evaluation.record import Record
-from unseen.experiments.claims import built_in_trainings
+from unseen.experiments.claims import whole_runner
 from unseen.experiments.claims.built_in import COMMITTED, built_in, definition, whole
-from unseen.experiments.claims.built_in_trainings import Trainings
 from unseen.experiments.claims.claim import claims
 from unseen.experiments.claims.results import load
 from unseen.experiments.claims.run import arms_of
@@ -123,35 +118,9 @@ def test_trains_whole_networks_and_continues(
     assert len(records) == 6, "two arms and the untrained network, with two seeds"
     assert not list((tiny / "out").rglob("*.safetensors"))
 
-    monkeypatch.setattr(built_in_trainings, "train", None)  # every record exists
+    monkeypatch.setattr(whole_runner, "train", None)  # every record exists
     cli.main(arguments)
     assert load(tiny / "out/built_in.json") == results
-
-
-def test_the_eta_of_a_continued_run_excludes_finished_trainings(
-    tiny: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    now = 0.0
-    monkeypatch.setattr(tqdm.std, "time", lambda: now)
-
-    def trained(_: Trainings, settings: dict[str, Any], *__: object) -> Record:
-        """A record after a training of a minute."""
-        nonlocal now
-        now += 60 * (settings["network"] == "last")
-        values = {"map_at_r": {"1": 0.5}, "recall_at_1": {"1": 0.5}}
-        return Record(settings=settings, images={"1": 2}, classes=values, cpu_seconds=60)
-
-    monkeypatch.setattr(Trainings, "_trained", trained)
-    arguments = ["claims", "--built-in", "--seeds", "2", "--output", str(tiny / "out")]
-    cli.main(arguments)
-    assert capsys.readouterr().err.endswith("claims: 4/4 trainings  1.0 trainings/min  in 04:00  max\n")
-    records = [path for path in (tiny / "out/records").iterdir() if '"last"' in path.read_text()]
-    assert len(records) == 4
-    for path in records[:2]:
-        path.unlink()
-    cli.main(arguments)
-    printed = capsys.readouterr().err
-    assert re.search(r"claims: 3/4 trainings  1\.0 trainings/min  ETA 01:00", printed)
 
 
 def test_refuses_an_excluded_claim_and_options_of_photos(

@@ -14,10 +14,10 @@ from tests.photos import save_products
 from tools.docs.frozen_studies import markdown
 from unseen.cli import main as cli
 from unseen.experiments.catalogue import entries, study_of
-from unseen.experiments.claims import arm as arms
 from unseen.experiments.claims.claim import claims
 from unseen.experiments.claims.frozen_study import definition, frozen_studies, head_of, load_studies
 from unseen.frozen.head import head
+from unseen.frozen.head_runner import HeadRunner
 from unseen.runtime.errors import UserError
 
 NETWORKS = """
@@ -107,7 +107,7 @@ def test_computes_a_study_and_continues(
             assert row.difference == pytest.approx(row.map_at_r.mean - first.map_at_r.mean, abs=4e-5)
     assert [row.printed for row in study.rows.values()] == [70.3, 70.7, 71.4, 70.1, 71.1]
 
-    monkeypatch.setattr(arms, "_computed", None)  # every record exists
+    monkeypatch.setattr(HeadRunner, "_record", None)  # every record exists
     cli.main(["claims", *options])
     assert load_studies(tiny / "out/studies.json") == results
 
