@@ -5,8 +5,8 @@ from pathlib import Path
 
 from unseen.config.document import Params
 from unseen.config.inputs import ROOT
-from unseen.experiments.plan.code import code_of
 from unseen.experiments.plan.files import check, files, plan
+from unseen.runtime.code import code_of
 from unseen.runtime.files import atomic_directory, write_json
 from unseen.runtime.stage import PACKAGE, main
 

@@ -34,7 +34,7 @@ from xml.etree import ElementTree
 
 from tests.environment import environment_of
 from tests.forks import forks
-from unseen.experiments.plan.code import Code, digest_of
+from unseen.runtime.code import Code, digest_of
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = {"unseen": "pipeline", "unseen.stages": "stages", "unseen_search": "unseen_search"}

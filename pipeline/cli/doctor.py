@@ -51,9 +51,7 @@ def examine(project: bool = True, verify: bool = False) -> tuple[str, bool]:
     if project:
         sections |= _run()
     else:
-        sections["Graph"] = [
-            Finding("params.yaml", "none: the current directory is in no project")
-        ]
+        sections["Graph"] = [Finding("params.yaml", "none: the current directory is in no project")]
     if verify:
         sections["Outputs of dvc.lock"] = list(_outputs())
     lines: list[str] = []

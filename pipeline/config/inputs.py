@@ -7,7 +7,7 @@ writes them. Each stage reads one.
     data/resolved/<stage>.json                             analyze, report
 
 A file contains the settings that can change the result of the stage, and a digest of each module that the
-stage can reach (pipeline/experiments/plan/code.py). Stages read the settings of the machine (workers,
+stage can reach (pipeline/runtime/code.py). Stages read the settings of the machine (workers,
 threads, checkpoint interval) from params.yaml instead.
 """
 

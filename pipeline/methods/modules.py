@@ -1,7 +1,7 @@
 """Builds the module of a part (a loss, a pooling, a network, a method) from its settings.
 
 The settings name the class (`module`). It is imported only if a recipe uses it, so that the code of a run
-contains only the parts of that run (pipeline/experiments/plan/code.py).
+contains only the parts of that run (pipeline/runtime/code.py).
 """
 
 import inspect

@@ -15,12 +15,12 @@ from unseen.config.document import Params
 from unseen.data.loader import TrainLoader
 from unseen.data.sampler import make_sampler
 from unseen.data.shards import Shards
-from unseen.experiments.plan.code import code_of
 from unseen.experiments.plan.files import modules_of, position_modules_of
 from unseen.frozen.head import head
 from unseen.methods import modules
 from unseen.methods.compatibility import require_compatible
 from unseen.methods.settings import Recipe, parse_recipe
+from unseen.runtime.code import code_of
 from unseen.runtime.errors import UserError
 from unseen.runtime.parts import trusted
 

@@ -274,7 +274,7 @@ def required(names: list[str]) -> list[Operation]:
 
 def _read_code(project: Path) -> None:
     """Reads the modules of the stages, whose digests `resolve` computes. A process reads each text once."""
-    from unseen.experiments.plan.code import code_of
+    from unseen.runtime.code import code_of
 
     stages = {name for operation in OPERATIONS for name in operation.modules if name.startswith("stages.")}
     code_of(ROOT / "pipeline").closure([*stages, "unseen.data.ingest.sources.parts"])

@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from unseen.experiments.plan.code import Code
+from unseen.runtime.code import Code
 from unseen.runtime.files import write_json
 from unseen.runtime.flock import held
 

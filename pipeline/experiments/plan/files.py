@@ -61,7 +61,6 @@ from unseen.experiments.plan.checks import (
     require_schedule,
     require_statistics,
 )
-from unseen.experiments.plan.code import Code
 from unseen.experiments.plan.sizes import (
     require_batches,
     require_evaluable,
@@ -73,6 +72,7 @@ from unseen.experiments.plan.trainings import Training, located, of_folds, of_tr
 from unseen.experiments.sweep.space import Values, draw, trial_recipes
 from unseen.methods.settings import Cost, Recipe
 from unseen.networks.networks import PROJECT_NETWORKS
+from unseen.runtime.code import Code
 from unseen.runtime.errors import UserError
 from unseen.runtime.settings import Strict
 from unseen.training.job import possible_worlds

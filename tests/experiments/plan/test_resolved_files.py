@@ -9,8 +9,8 @@ from tests.params import project, resolve
 from unseen.config.inputs import MODELS, TrainInputs, parse_inputs
 from unseen.evaluation.settings import Reduce
 from unseen.experiments.catalogue import entries, study_of
-from unseen.experiments.plan.code import code_of
 from unseen.experiments.plan.files import files, plan, with_reductions
+from unseen.runtime.code import code_of
 from unseen.runtime.files import write_json
 from unseen.runtime.stage import PACKAGE
 

@@ -12,8 +12,8 @@ from tests.copies import copy_code
 from tests.params import resolve
 from unseen.config.document import Params
 from unseen.config.recipe_files import published
-from unseen.experiments.plan.code import code_of, digest_of
 from unseen.experiments.plan.files import modules_of, position_modules_of
+from unseen.runtime.code import code_of, digest_of
 from unseen.runtime.stage import PACKAGE, ROOT
 
 SOURCE = '''
@@ -72,7 +72,7 @@ def test_versions_of_python_give_equal_digests(python: str) -> None:
     program = shutil.which(python)
     command = (
         "import json, runpy; from pathlib import Path; "
-        f"code = runpy.run_path({str(ROOT / 'pipeline/experiments/plan/code.py')!r})['code_of']; "
+        f"code = runpy.run_path({str(ROOT / 'pipeline/runtime/code.py')!r})['code_of']; "
         f"closure = code(Path({str(PACKAGE)!r})).closure(['unseen.stages.train', 'unseen.stages.report']); "
         "print(json.dumps(closure))"
     )
