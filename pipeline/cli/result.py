@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from unseen.config.inputs import ReportInputs, read_inputs
+from unseen.config.inputs import ReportInputs, resolved
 from unseen.report.report_data import read_json
 from unseen.report.summary import FLOOR, Summary, Value, summarize
 from unseen.report.words import interval, name_of, percent
@@ -18,7 +18,7 @@ def result() -> list[str]:
     One row per data set and method: Recall@1 and the metric by which the report compares methods, in percent,
     means over the seeds; the interval with one seed; and the features before training.
     """
-    axes = read_inputs(ReportInputs, "report").settings.run
+    axes = resolved(ReportInputs, "report").settings.run
     verdicts = read_json(VERDICTS)
     lines = [verdicts[dataset] for dataset in axes.datasets]
     for dataset in axes.datasets:

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from unseen.cluster.connection import alive_nodes, cluster_address, connection, lost_nodes
 from unseen.cluster.shared import require_shared, require_shared_on_nodes
-from unseen.config.inputs import TrainInputs, read_inputs
+from unseen.config.inputs import TrainInputs, resolved
 from unseen.runtime import stage
 from unseen.runtime.errors import UserError
 
@@ -38,7 +38,7 @@ def main(run: Callable[..., None], *axes: str) -> None:
 
     @functools.wraps(run)  # argparse shows its docstring
     def submit(dataset: str, method: str, seed: int) -> None:
-        training = read_inputs(TrainInputs, "train", dataset, method).settings.recipe.training
+        training = resolved(TrainInputs, "train", dataset, method).settings.recipe.training
         status = run_on_a_node(name, (dataset, method, str(seed)), training.threads)
         if status:
             raise SystemExit(status)

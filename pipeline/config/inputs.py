@@ -25,6 +25,7 @@ from unseen.evaluation.settings import AnalyzeSettings, EvaluateSettings
 from unseen.methods.settings import AnyRecipe, Cost
 from unseen.runtime.errors import UserError
 from unseen.runtime.parts import trusted
+from unseen.runtime.running_code import require_recorded
 from unseen.runtime.settings import Count, Strict
 
 SCHEMA = 1
@@ -185,6 +186,14 @@ def content_of(settings: Strict, code: dict[str, str]) -> dict[str, Any]:
 
 
 def read_inputs(model: type[Settings], stage: str, *cell: str | int) -> Inputs[Settings]:
+    """The resolved file of this stage. Raises UserError if it is missing, of another version, or if the code
+    of this process is not that of the file."""
+    inputs = resolved(model, stage, *cell)
+    require_recorded(inputs.code)
+    return inputs
+
+
+def resolved(model: type[Settings], stage: str, *cell: str | int) -> Inputs[Settings]:
     """The resolved file of a stage. Raises UserError if it is missing or of another version."""
     path = path_of(stage, *cell)
     try:

@@ -20,7 +20,7 @@ import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from importlib.metadata import packages_distributions, version
+from importlib.metadata import PackageNotFoundError, packages_distributions, version
 from importlib.util import resolve_name
 from pathlib import Path
 from typing import Any
@@ -83,6 +83,24 @@ class Code:
                 if path.is_file() and path.suffix not in (".py", ".pyc", ".typed"):
                     digests[f"{package.replace('.', '/')}/{path.name}"] = _short(path.read_bytes())
         return digests | distributions
+
+    def differing(self, digests: Mapping[str, str]) -> list[str]:
+        """The names of a `closure` whose digest is another one now."""
+        return sorted(name for name, digest in digests.items() if self._digest(name) != digest)
+
+    def _digest(self, name: str) -> str | None:
+        """The digest of a module, of another file of a package, or the version of a distribution."""
+        package, _, file = name.rpartition("/")
+        if package:
+            folder = self._path(package.replace("/", "."))
+            path = folder and folder.parent / file
+            return _short(path.read_bytes()) if path and path.is_file() else None
+        if self._path(name) is not None:
+            return self._module(name).digest
+        try:
+            return version(name)
+        except PackageNotFoundError:
+            return None
 
     def _path(self, module: str) -> Path | None:
         """The file of a module of the packages, else of the project."""

@@ -81,6 +81,8 @@ def main(run: Callable[..., None], *axes: str) -> None:
     import argparse
     import faulthandler
 
+    from unseen.runtime.running_code import require_unchanged
+
     parent = os.environ.pop(PARENT, "")
     end_with_parent(int(parent) if parent else None)
     faulthandler.enable()  # a library that ends the process shows where
@@ -96,6 +98,7 @@ def main(run: Callable[..., None], *axes: str) -> None:
                 require_memory(LEAST)
             remove_leftover_directories(ROOT)
             run(**arguments)
+            require_unchanged()
     finally:
         # Nothing is left to close: SIGTERM may interrupt the shutdown of Python.
         if signal.getsignal(signal.SIGTERM) is _end:

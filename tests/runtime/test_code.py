@@ -170,3 +170,21 @@ def test_every_recipe_names_existing_modules() -> None:
             modules = modules_of(resolve(PARAMS, dataset, method))
             assert code.closure(modules).keys() >= set(modules)
             assert any(name.startswith("unseen.methods.") for name in modules)
+
+
+def test_names_what_differs_from_the_recorded_code(tmp_path: Path) -> None:
+    copy_code(tmp_path)
+    package = tmp_path / "pipeline"
+    (tmp_path / "parts").mkdir()
+    (tmp_path / "parts/own.py").write_text("import torch\n", encoding="utf-8")
+    recorded = code_of(package, tmp_path).closure(["unseen.report.page", "parts.own", "torch"])
+    template = "unseen/report/page.html"
+    assert recorded.keys() >= {"unseen.report.page", "parts.own", template, "torch"}
+    assert code_of(package, tmp_path).differing(recorded) == []
+    assert code_of(package, tmp_path).differing(recorded | {"torch": "0.1"}) == ["torch"]
+    with (package / "report/page.html").open("a", encoding="utf-8") as file:
+        file.write("<!-- changed -->")
+    (tmp_path / "parts/own.py").unlink()
+    with (package / "report/page.py").open("a", encoding="utf-8") as file:
+        file.write("UNUSED = 1\n")
+    assert code_of(package, tmp_path).differing(recorded) == ["parts.own", "unseen.report.page", template]

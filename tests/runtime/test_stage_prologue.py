@@ -25,6 +25,9 @@ def run(dataset: str, seed: int) -> None:
         raise PermissionError(13, "Permission denied", "data/x")
     if dataset == "defect":
         open("data/missing/file")
+    if dataset == "edited":
+        from unseen.runtime import running_code
+        running_code._recorded["unseen.runtime.code"] = "the digest before an edit"
     if dataset == "wait":
         import time; print("waiting", flush=True); time.sleep(60)
     if dataset == "deaf":
@@ -82,6 +85,13 @@ def test_a_problem_of_the_system_is_a_message_and_a_defect_a_traceback(tmp_path:
     assert "Traceback" not in process.stderr
     process = subprocess.run([*command, "defect", "3"], capture_output=True, text=True, check=False)
     assert "Traceback" in process.stderr
+
+
+def test_a_stage_whose_code_changed_until_its_end_fails(tmp_path: Path) -> None:
+    command = [sys.executable, stage(tmp_path), "edited", "3"]
+    process = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (process.returncode, process.stdout.split()[:2]) == (1, ["edited", "4"])
+    assert "error: The code changed during the run: unseen.runtime.code is not" in process.stderr
 
 
 def test_refuses_a_stage_of_another_clone(tmp_path: Path) -> None:
