@@ -196,7 +196,7 @@ def compare(case: Case, queried: int, rounds: int, further: bool) -> dict[str, A
     """Prints and returns seconds and memory of the candidates, and the metrics."""
     rows = embeddings(case.rows, case.dim, case.noise, case.relevant)
     queries = Rows(*(column[:queried] for column in rows))
-    protocol = Protocol("test", RECALL_AT, 1000, 0.95, 0)
+    protocol = Protocol("test", RECALL_AT, 0.95, 0)
     ours: dict[str, float] = {}
 
     def all_metrics() -> None:

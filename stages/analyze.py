@@ -17,7 +17,7 @@ def run(dataset: str, method: str, seed: int) -> None:
     inputs = read_inputs(AnalyzeInputs, "analyze", dataset, method).settings
     settings, name = inputs.analyze, (dataset, method, seed)
     transfer = settings.transfer_splits, settings.transfer_classes, settings.transfer_ridge
-    intervals = Intervals(inputs.intervals.bootstrap, inputs.intervals.confidence, inputs.intervals.seed)
+    intervals = Intervals(settings.bootstrap, inputs.intervals.confidence, inputs.intervals.seed)
     bins, pairs = settings.histogram_bins, settings.pairs
     networks = analyze(
         Path("data/embeddings"), name, bins, pairs, *transfer, intervals=intervals, reduce=settings.reduce

@@ -12,6 +12,7 @@ import numpy as np
 from unseen.data.heif import readable
 from unseen.data.ingest.completeness import require_complete
 from unseen.data.ingest.sources.folder import SUFFIXES, UNREAD_SUFFIXES, Directory, enumerated
+from unseen.evaluation.headline import in_percent
 from unseen.evaluation.index.kinds import KINDS
 from unseen.evaluation.unknown import Threshold, UncalibratedError
 from unseen.frozen.embedder import BATCH, Precision, encoded, name_of
@@ -89,11 +90,8 @@ def measurement(photos: Path, network: Network, labels: str) -> str:
     ]
     lines.append(f"{'options':<{width}}  {'Recall@1':>8}  {'MAP@R':>5}")
     for option, result in zip(options, results, strict=True):
-        recall, precision, low, high = (
-            100 * float(result.metrics[name])
-            for name in ("recall_at_1", "map_at_r", "map_at_r_low", "map_at_r_high")
-        )
-        lines.append(f"{option:<{width}}  {recall:8.1f}  {precision:5.1f} ({low:.1f} to {high:.1f})")
+        recall = 100 * float(result.metrics["recall_at_1"])
+        lines.append(f"{option:<{width}}  {recall:8.1f}  {in_percent(result.metrics, 'map_at_r'):>5}")
     weights = f" --weights {network.weights}" if network.weights else ""
     lines += ["", f"unseen index PHOTOS CATALOG --network {network.name}{weights} {options[0]}"]
     return "".join(f"{line}\n" for line in lines)

@@ -7,6 +7,8 @@ from pathlib import Path
 from unseen.evaluation.external import Metrics, Result, Settings, evaluate_files
 from unseen.report.words import name_of, percent, span
 
+_NO_INTERVAL = "too few classes"
+
 
 def evaluation(paths: Sequence[Path], labels: Path | None, settings: Settings, as_json: bool) -> str:
     """The metrics of one file, or of two files with their differences, as a table or as JSON. Raises
@@ -42,25 +44,26 @@ def _table(paths: Sequence[Path], result: Result, settings: Settings) -> str:
     if result.differences:
         rows = [("second - first", "points", f"{confidence} interval", "p", "p (Holm)")]
         for name, (comparison, adjusted) in result.differences.items():
-            ends = "too few classes"
+            ends = _NO_INTERVAL
             if comparison.low is not None and comparison.high is not None:
                 ends = span(comparison.low, comparison.high)
             p_values = (f"{comparison.p_value:.3g}", f"{adjusted:.3g}")
             rows.append((name_of(name), f"{100 * comparison.difference:+.1f}", ends, *p_values))
         lines += [*_aligned(rows), ""]
-    lines.append("Intervals: classes resampled. They do not contain the effect of the training seed.")
+    lines.append("Intervals are over classes. They do not contain the effect of the training seed.")
     return "\n".join(lines) + "\n"
 
 
 def _metric_rows(metrics: Metrics) -> list[tuple[str, ...]]:
-    names = [name for name in metrics if f"{name}_low" in metrics and name != "precision_at_1"]
+    shares = {name: value for name, value in metrics.items() if isinstance(value, float)}
     return [
         (
             name_of(name),
-            percent(float(metrics[name])),
-            span(float(metrics[f"{name}_low"]), float(metrics[f"{name}_high"])),
+            percent(value),
+            span(shares[f"{name}_low"], shares[f"{name}_high"]) if f"{name}_low" in shares else _NO_INTERVAL,
         )
-        for name in names
+        for name, value in shares.items()
+        if name != "precision_at_1" and not name.endswith(("_low", "_high"))
     ]
 
 

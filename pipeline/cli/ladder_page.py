@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from markupsafe import Markup
 
+from unseen.evaluation.headline import in_percent
 from unseen.experiments.ladder.ladder import Rung
 from unseen.report.html import FOLDER, environment, style
 
@@ -12,16 +13,13 @@ from unseen.report.html import FOLDER, environment, style
 def cells(rung: Rung) -> tuple[str, ...]:
     """A row of the table: name, pixels, steps, MAP@R on held-out classes, Recall@1 and MAP@R on the test
     classes in percent, CPU seconds."""
-    recall, precision, low, high = (
-        100 * float(rung.test[name]) for name in ("recall_at_1", "map_at_r", "map_at_r_low", "map_at_r_high")
-    )
     return (
         rung.name,
         str(rung.size),
         str(rung.steps),
         f"{100 * rung.validation:.1f}",
-        f"{recall:.1f}",
-        f"{precision:.1f} ({low:.1f} to {high:.1f})",
+        f"{100 * float(rung.test['recall_at_1']):.1f}",
+        in_percent(rung.test, "map_at_r"),
         f"{rung.seconds:.0f}",
     )
 

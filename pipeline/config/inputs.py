@@ -91,9 +91,8 @@ class EnsembleInputs(Strict):
 
 
 class IntervalInputs(Strict):
-    """The bootstrap over classes (block `evaluate`)."""
+    """Of the intervals of FNMR at FMR (block `evaluate`)."""
 
-    bootstrap: Count
     confidence: Annotated[float, Field(gt=0, lt=1)]
     seed: int
 

@@ -19,6 +19,8 @@ MOVED = {
     "ensemble.repeats": "List one seed per training of a fold: `seeds: [0, 1, 2]`.",
     "ensemble.seed": "List one seed per training of a fold: `seeds: [0, 1, 2]`.",
     "ensemble.concurrent": "Members are stages: `unseen run -j N` runs N at a time. Remove this line.",
+    "evaluate.bootstrap": "Intervals have a closed form; those of FNMR at FMR resample classes "
+    "`analyze.bootstrap` times. Remove this line.",
     "train.cpus_per_worker": "The number of threads changes a result, so recipes have it: training.threads, "
     "2 by default. Remove this line. For another number on a data set, write below datasets.<data set>: "
     "`recipe: {training: {threads: 4}}`.",

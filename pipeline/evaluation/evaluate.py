@@ -9,7 +9,7 @@ from unseen.evaluation.counted_gallery import NumpyGallery, TileCounter
 from unseen.evaluation.metrics import PerQuery, averages, class_means, per_query
 from unseen.evaluation.protocol import Protocol
 from unseen.evaluation.sides import Sides
-from unseen.evaluation.statistics.bootstrap import class_intervals
+from unseen.evaluation.statistics.intervals import class_intervals
 from unseen.evaluation.tables import SELECTED
 from unseen.runtime.errors import UserError
 
@@ -37,7 +37,8 @@ def evaluate(
 ) -> tuple[dict[str, float | int | str], dict[str, PerQuery]]:
     """Metrics of `selected` under their names and of each of `others` under `<network>_<name>`.
 
-    Every metric except nmi has an interval in `_low` and `_high`. Further keys: queries (all), lone_queries
+    With MIN_CLASSES classes or more (intervals.py), every metric except nmi has an interval in `_low` and
+    `_high`. Further keys: queries (all), lone_queries
     (excluded from the averages), gallery, classes (of the gallery), protocol (its hash), and
     training_protocol. The second result contains the per-query results of SELECTED, with its neighbours, and
     of each of `others`. Networks with equal embeddings are ranked once. `counter` counts the tiles of
@@ -116,10 +117,14 @@ def _with_intervals(
     means: dict[str, float], columns: dict[str, np.ndarray], labels: np.ndarray, protocol: Protocol
 ) -> dict[str, float]:
     values = np.stack([columns[name] for name in means], axis=1)
-    low, high = class_intervals(values, labels, protocol.bootstrap, protocol.confidence, protocol.seed)
+    return with_ends(means, class_intervals(values, labels, protocol.confidence))
+
+
+def with_ends(means: dict[str, float], ends: tuple[np.ndarray, np.ndarray] | None) -> dict[str, float]:
+    """Rounded averages, each followed by the ends of its interval if there are intervals."""
     flat = {}
     for position, (name, mean) in enumerate(means.items()):
         flat[name] = round(mean, DIGITS)
-        flat[f"{name}_low"] = round(float(low[position]), DIGITS)
-        flat[f"{name}_high"] = round(float(high[position]), DIGITS)
+        for end, values in zip(("low", "high"), ends or (), strict=False):
+            flat[f"{name}_{end}"] = round(float(values[position]), DIGITS)
     return flat

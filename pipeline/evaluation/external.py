@@ -15,7 +15,7 @@ from unseen.evaluation.counter import tile_counter
 from unseen.evaluation.evaluate import Extent, evaluate
 from unseen.evaluation.metrics import PerQuery
 from unseen.evaluation.protocol import Protocol
-from unseen.evaluation.settings import MAX_CONFIDENCE, MAX_RESAMPLES
+from unseen.evaluation.settings import MAX_CONFIDENCE
 from unseen.evaluation.sides import Sides
 from unseen.evaluation.statistics.better import Comparison, compare, flips_of
 from unseen.evaluation.statistics.holm import holm
@@ -35,7 +35,6 @@ class Settings:
     range."""
 
     recall_at: tuple[int, ...] = (1, 2, 4, 8)
-    bootstrap: int = 1000  # class resamples of an interval
     confidence: float = 0.95
     seed: int = 0
     class_means: bool = False  # also each metric as a mean over classes
@@ -45,8 +44,6 @@ class Settings:
         ranks = self.recall_at
         valid = len(ranks) > 0 and min(ranks) >= 1 and max(ranks) <= MAX_RANK
         _require(valid, "recall_at", ", ".join(map(str, ranks)) or "empty", f"ranks of 1 to {MAX_RANK:,}")
-        valid = 1 <= self.bootstrap <= MAX_RESAMPLES
-        _require(valid, "bootstrap", self.bootstrap, f"1 to {MAX_RESAMPLES:,}")
         valid = 0 < self.confidence <= MAX_CONFIDENCE
         _require(valid, "confidence", self.confidence, f"above 0 and at most {MAX_CONFIDENCE}")
         _require(self.seed >= 0, "seed", self.seed, "0 or more")
@@ -55,7 +52,6 @@ class Settings:
         protocol = Protocol(
             "test",
             self.recall_at,
-            self.bootstrap,
             self.confidence,
             self.seed,
             training_protocol="unknown",  # the vectors are from any tool
@@ -108,19 +104,18 @@ def evaluate_vectors(
     *,
     recall_at: Sequence[int] = (1, 2, 4, 8),
     normalize: bool = False,
-    bootstrap: int = 1000,
     confidence: float = 0.95,
     seed: int = 0,
 ) -> Metrics:
     """Exact retrieval metrics of (N, D) unit vectors with N labels (integers or text); each row searches all
     other rows.
 
-    Keys: recall_at_<K>, r_precision, map_at_r, map, each with `_low` and `_high` (class bootstrap), queries,
-    lone_queries (of classes with one row, excluded from the averages), gallery, classes, protocol (a
+    Keys: recall_at_<K>, r_precision, map_at_r, map, each with `_low` and `_high` (statistics/intervals.py),
+    queries, lone_queries (of classes with one row, excluded from the averages), gallery, classes, protocol (a
     hash) and training_protocol (unknown). `normalize` divides each vector by its length first. Raises
     UserError as `Settings` and `sides_of_arrays` do, and if no class has two rows.
     """
-    settings = Settings(tuple(recall_at), bootstrap, confidence, seed, normalize=normalize)
+    settings = Settings(tuple(recall_at), confidence, seed, normalize=normalize)
     sides = sides_of_arrays(np.asarray(embeddings), labels, normalize=normalize)
     return _evaluated([sides], settings).metrics[0]
 

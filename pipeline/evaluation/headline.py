@@ -26,6 +26,14 @@ def headline(metrics: Mapping[str, float | int | str]) -> dict[str, float | int 
     return {name: value for name, value in metrics.items() if _is_headline(name, value)}
 
 
+def in_percent(metrics: Mapping[str, float | int | str], name: str) -> str:
+    """A metric in percent with its interval, if it has one: `14.2 (11.5 to 17.2)`."""
+    value, *ends = (
+        f"{100 * float(metrics[key]):.1f}" for key in (name, f"{name}_low", f"{name}_high") if key in metrics
+    )
+    return f"{value} ({' to '.join(ends)})" if ends else value
+
+
 def _is_headline(name: str, value: float | int | str) -> bool:
     if not isinstance(value, float):
         return not name.startswith(_NETWORKS)

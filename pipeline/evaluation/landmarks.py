@@ -13,13 +13,13 @@ import numpy as np
 import pyarrow as pa
 from jaxtyping import Float32, Int64
 
-from unseen.evaluation.evaluate import DIGITS, NEIGHBOURS
+from unseen.evaluation.evaluate import NEIGHBOURS, with_ends
 from unseen.evaluation.index.exact import exact_search
 from unseen.evaluation.metrics import Rows
-from unseen.evaluation.protocol import Declared
+from unseen.evaluation.protocol import INTERVAL, Declared
 from unseen.evaluation.revisited import LEVELS, PRECISION_AT, Scores, Truth, averages, revisited
 from unseen.evaluation.sides import Sides
-from unseen.evaluation.statistics.bootstrap import class_intervals
+from unseen.evaluation.statistics.intervals import class_intervals
 from unseen.evaluation.tables import SELECTED
 from unseen.runtime.errors import UserError
 
@@ -32,7 +32,6 @@ class LandmarkProtocol(Declared):
     """
 
     split: str
-    bootstrap: int
     confidence: float
     seed: int
     reduction: str = "none"
@@ -52,7 +51,7 @@ class LandmarkProtocol(Declared):
         "over queries with something to find at the level"
     )
     mp_at_k: str = "mean share of the sought among the first k, or among as many as the last of them needs"
-    interval: str = "percentiles of the average over queries resampled with replacement"
+    interval: str = f"of the average over queries, each a class: {INTERVAL}"
 
 
 class Ranked(NamedTuple):
@@ -83,9 +82,10 @@ def evaluate_landmarks(
 ) -> LandmarkResults:
     """Metrics of `selected` under their names and of each of `others` under `<network>_<name>`.
 
-    Every metric has an interval in `_low` and `_high`. Further keys: queries, lone_queries (nothing to find
-    at any level), gallery, <benchmark>_<level>_queries (those averaged), protocol (its hash), and
-    training_protocol. Columns of ground_truth: benchmark, query, easy, hard, junk, as row ids.
+    With MIN_CLASSES queries or more (intervals.py), a metric has an interval in `_low` and `_high`. Further
+    keys: queries, lone_queries (nothing to find at any level), gallery, <benchmark>_<level>_queries (those
+    averaged), protocol (its hash), and training_protocol. Columns of ground_truth: benchmark, query, easy,
+    hard, junk, as row ids.
 
     Raises UserError if the ground truth contains a row that is not in the embeddings, if no query has
     anything to find at a level, or if the networks have embeddings of different rows.
@@ -162,20 +162,16 @@ def _scores(rankings: list[Ranked], protocol: LandmarkProtocol) -> dict[str, dic
 
 
 def _metrics(scores: dict[str, dict[str, Scores]], protocol: LandmarkProtocol) -> dict[str, float]:
-    flat = {}
+    flat: dict[str, float] = {}
     for benchmark, levels in scores.items():
         means = averages(levels)
         for level, score in levels.items():
             scored = ~np.isnan(score.ap)
             values = np.concatenate([score.ap[:, None], score.precision], axis=1)[scored]
-            own_class = np.arange(len(values))  # queries are resampled
-            low, high = class_intervals(
-                values, own_class, protocol.bootstrap, protocol.confidence, protocol.seed
-            )
-            for column, metric in enumerate(["map", *(f"mp_at_{k}" for k in score.precision_at)]):
-                mean = means[f"{metric}_{level}"]
-                for end, value in (("", mean), ("_low", low[column]), ("_high", high[column])):
-                    flat[f"{benchmark}_{level}_{metric}{end}"] = round(float(value), DIGITS)
+            ends = class_intervals(values, np.arange(len(values)), protocol.confidence)
+            names = ("map", *(f"mp_at_{k}" for k in score.precision_at))
+            of_level = {f"{benchmark}_{level}_{name}": means[f"{name}_{level}"] for name in names}
+            flat |= with_ends(of_level, ends)
     return flat
 
 

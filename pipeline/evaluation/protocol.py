@@ -7,6 +7,11 @@ import dataclasses
 import hashlib
 import json
 
+INTERVAL = (
+    "Student's t with the CR2 variance of class means and 1 / sum w^2 - 1 degrees of freedom, joined with "
+    "the same after Hall's correction of skewness, within 0 and 1; none for fewer than 8 classes"
+)
+
 
 class Declared:
     """A declaration in words and numbers. Subclasses are frozen dataclasses."""
@@ -29,7 +34,6 @@ class Protocol(Declared):
 
     split: str
     recall_at: tuple[int, ...]
-    bootstrap: int
     confidence: float
     seed: int
     reduction: str = "none"
@@ -53,7 +57,7 @@ class Protocol(Declared):
     )
     average: str = "arithmetic mean over queries"
     class_mean: str = "arithmetic mean over classes of the means over their queries"
-    interval: str = "percentiles of the average over classes resampled with replacement"
+    interval: str = f"of the average over classes: {INTERVAL}"
 
     def declaration(self) -> dict[str, object]:
         return {**super().declaration(), "recall_at": sorted(set(self.recall_at))}

@@ -92,7 +92,6 @@ def _retrieval(
     protocol = Protocol(
         "test",
         settings.recall_at,
-        settings.bootstrap,
         settings.confidence,
         settings.seed,
         _declared_reduction(settings.reduce),
@@ -120,7 +119,6 @@ def _landmarks(
 ) -> Evaluation:
     protocol = LandmarkProtocol(
         "test",
-        settings.bootstrap,
         settings.confidence,
         settings.seed,
         _declared_reduction(settings.reduce),

@@ -60,7 +60,6 @@ class EvaluateBlock(Strict):
     """Block `evaluate`."""
 
     recall_at: Ranks | None = None  # None: the published K of each data set
-    bootstrap: Annotated[int, Field(ge=1, le=MAX_RESAMPLES)] = 1000  # class resamples of an interval
     confidence: Annotated[float, Field(gt=0, le=MAX_CONFIDENCE)] = 0.95
     seed: Seed = 0
     map: bool = True  # also mean average precision over the whole ranking
@@ -89,5 +88,6 @@ class AnalyzeSettings(Strict):
     # splits of the classes into halves, for zero-shot transfer of attributes (GSP fig. 5)
     transfer_splits: Annotated[int, Field(ge=1, le=100_000)] = 1000
     transfer_classes: Count = 200  # largest number of classes in a split; of larger data sets a random subset
+    bootstrap: Annotated[int, Field(ge=1, le=MAX_RESAMPLES)] = 1000  # class resamples of FNMR at FMR
     transfer_ridge: Annotated[float, Field(gt=0)] = 0.05  # GSP sec. 4.4
     reduce: Reduce | None = None  # also similarities of reduced embeddings (IRT fig. 5: PCA 256)

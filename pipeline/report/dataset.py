@@ -80,12 +80,12 @@ class DataSet:
 
     @property
     def is_landmarks(self) -> bool:
-        """Whether the data set has a ground truth; then queries are resampled instead of classes."""
+        """Whether the data set has a ground truth; then intervals are over queries instead of classes."""
         return LANDMARKS in self.runs()[0].queries.column_names
 
     @property
-    def resampled(self) -> str:
-        """What the intervals resample."""
+    def units(self) -> str:
+        """What the intervals are over."""
         return "queries" if self.is_landmarks else "classes"
 
     @cached_property

@@ -1,12 +1,8 @@
 """The interval over classes of a mean over seeds, from the per-query files of the runs.
 
-    m_q = 1/S sum_s m_sq
-    average* = sum_c w_c sum_{q in c} m_q / sum_c w_c n_c = 1/S sum_s average*_s
-
-w_c is the number of times that a resample contains class c, and n_c its number of queries. All seeds have the
-same resamples, those of the evaluation. The percentiles of average*
-(pipeline/evaluation/statistics/bootstrap.py) are the interval of the printed mean. With one seed they equal
-the interval of the evaluation. The mean of the intervals of the seeds would be no interval of the mean.
+It is the interval (pipeline/evaluation/statistics/intervals.py) of m_q = 1/S sum_s m_sq for query q. With one
+seed it equals the interval of the evaluation. The mean of the intervals of the seeds would be no interval of
+the mean.
 
 The interval refers to these trainings on other classes. The t interval over seeds refers to other trainings.
 """
@@ -18,7 +14,7 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Float64, Int64
 
-from unseen.evaluation.statistics.bootstrap import class_intervals
+from unseen.evaluation.statistics.intervals import class_intervals
 from unseen.evaluation.tables import file_of, read_runs
 from unseen.report.report_data import RunResults
 from unseen.report.summary import CLASS_MEAN, NETWORKS, PREFIX, own_metrics
@@ -29,7 +25,7 @@ _COLUMNS = {"map_at_r": "ap_at_r", "map": "ap"}
 _OF_BENCHMARK = re.compile(r"(?P<benchmark>.+)_(?P<level>easy|medium|hard)_(?:map|mp_at_(?P<k>\d+))")
 _ROUNDING = 1e-6  # metrics files have ten decimals
 
-# Labels of the U resampled units, and the values of S runs by metric.
+# Labels of U queries or classes, and the values of S runs by metric.
 Group = tuple[Int64[np.ndarray, "U"], dict[str, Float64[np.ndarray, "S U"]]]
 
 
@@ -45,7 +41,6 @@ def joint_intervals(runs: Sequence[RunResults]) -> dict[str, tuple[float, float]
     Raises UserError if a per-query file is missing or damaged, has other queries than the files of the other
     seeds, lacks a metric, or has another mean than its metrics file.
     """
-    protocol = runs[0].protocol
     intervals = {}
     for network in NETWORKS:
         prefix = PREFIX[network]
@@ -64,10 +59,9 @@ def joint_intervals(runs: Sequence[RunResults]) -> dict[str, tuple[float, float]
         for labels, values in read(runs, files, names):
             _check_means(runs, files, prefix, values)
             means = np.stack([of_runs.mean(axis=0) for of_runs in values.values()], axis=1)
-            draws = protocol["bootstrap"], protocol["confidence"], protocol["seed"]
-            lows, highs = class_intervals(means, labels, *draws)
-            for name, low, high in zip(values, lows.tolist(), highs.tolist(), strict=True):
-                intervals[prefix + name] = (low, high)
+            lows, highs = class_intervals(means, labels, runs[0].protocol["confidence"]) or ((), ())
+            for name, low, high in zip(values, lows, highs, strict=False):
+                intervals[prefix + name] = (float(low), float(high))
     return intervals
 
 
@@ -93,9 +87,8 @@ def _by_class(runs: Sequence[RunResults], files: Sequence[Path], names: Sequence
 
 
 def _by_query(runs: Sequence[RunResults], files: Sequence[Path], names: Sequence[str]) -> Iterator[Group]:
-    """The queries of each benchmark with a relevant image at each level. Queries are resampled, as in the
-    evaluation.
-    """
+    """The queries of each benchmark with a relevant image at each level, each a class as in the
+    evaluation."""
     benchmarks = np.array(runs[0].queries[LANDMARKS].to_pylist())
     groups: dict[tuple[str, str], dict[str, Float64[np.ndarray, "S U"]]] = {}
     for name in names:

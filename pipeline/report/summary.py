@@ -5,8 +5,8 @@ Over seeds s = 1..n of one method: value = mean_s v_s, deviation = sample standa
 interval is over classes: that of the metrics file for one seed, that of the mean for several
 (joint_intervals.py), and none if the runs left no per-query results.
 
-The intervals of two methods may overlap although one is better: both come from the same resampled classes, so
-they move together. comparison.py tests the differences themselves; landmark sets, whose metrics it does not
+The intervals of two methods may overlap although one is better: both are over the same classes, so they move
+together. comparison.py tests the differences themselves; landmark sets, whose metrics it does not
 compare, have the statement whether intervals overlap.
 
 Every share in the metrics files is a metric, whatever its name.

@@ -23,9 +23,9 @@ from unseen.runtime.errors import UserError
 from unseen.runtime.stage import ROOT
 
 CELL = ("parts", "ms", "0")
-INTERVALS = {"bootstrap": 50, "confidence": 0.9, "seed": 3}
+INTERVALS = {"confidence": 0.9, "seed": 3}
 REDUCE = {"dim": 4, "whiten": "pca"}
-ANALYZE = {"histogram_bins": 20, "reduce": REDUCE}
+ANALYZE = {"histogram_bins": 20, "bootstrap": 50, "reduce": REDUCE}
 BODY = "    inputs = read_inputs("  # the first statement of the stages
 
 

@@ -8,7 +8,7 @@ from unseen.evaluation.protocol import Protocol
 
 
 def test_each_setting_has_its_own_hash() -> None:
-    exact = Protocol("test", (1,), 100, 0.95, 0)
+    exact = Protocol("test", (1,), 0.95, 0)
     settings = [Ivf(), Ivf(probes=8), Ivf(lists=9), Hnsw(), Hnsw(search_width=8)]
     settings += [IvfPq(), IvfPq(code_bytes=64), IvfPq(refine=None), IvfPq(seed=1)]
     hashes = {dataclasses.replace(exact, search=declaration(setting)).hash() for setting in settings}

@@ -30,7 +30,7 @@ from unseen.runtime.stage import ROOT
 from unseen.stages import evaluate as stage
 from unseen.stages.evaluate import run
 
-SETTINGS: dict[str, Any] = {"recall_at": [1, 2, 4], "bootstrap": 100, "confidence": 0.9, "seed": 3}
+SETTINGS: dict[str, Any] = {"recall_at": [1, 2, 4], "confidence": 0.9, "seed": 3}
 NAME = Path("parts/gsp/0")
 COUNTS = {"queries", "lone_queries", "gallery", "classes"}
 NOT_METRICS = COUNTS | {"protocol", "training_protocol"}
@@ -209,17 +209,17 @@ def test_ranks_networks_with_equal_embeddings_once(project: Path, monkeypatch: p
 
 def test_the_hash_of_the_protocol_depends_on_every_field(project: Path) -> None:
     run("parts", "gsp", 0)
-    protocol = Protocol("test", (1, 2, 4), 100, 0.9, 3)
+    protocol = Protocol("test", (1, 2, 4), 0.9, 3)
     metrics = json.loads((project / "data/evaluation" / NAME / "metrics.json").read_text())
-    assert metrics["protocol"] == protocol.hash() == Protocol("test", (4, 2, 1, 1), 100, 0.9, 3).hash()
+    assert metrics["protocol"] == protocol.hash() == Protocol("test", (4, 2, 1, 1), 0.9, 3).hash()
     assert json.loads((project / "data/evaluation" / NAME / "protocol.json").read_text()) == json.loads(
         json.dumps(protocol.declaration())
     )
     variants = [
-        Protocol("train", (1, 2, 4), 100, 0.9, 3),
-        Protocol("test", (1, 2), 100, 0.9, 3),
-        Protocol("test", (1, 2, 4), 101, 0.9, 3),
-        Protocol("test", (1, 2, 4), 100, 0.9, 3, ties="at random"),
+        Protocol("train", (1, 2, 4), 0.9, 3),
+        Protocol("test", (1, 2), 0.9, 3),
+        Protocol("test", (1, 2, 4), 0.91, 3),
+        Protocol("test", (1, 2, 4), 0.9, 3, ties="at random"),
     ]
     assert len({protocol.hash(), *(variant.hash() for variant in variants)}) == 5
     assert len(protocol.hash()) == 64
@@ -278,7 +278,7 @@ def test_optional_metrics_do_not_change_the_others(project: Path) -> None:
     """MAP, NMI and class means have separate settings."""
     labels = np.repeat(np.arange(8), [3, 4, 5, 6, 7, 8, 9, 10])
     rows = Rows(np.arange(52), labels, embed(labels, 0.5, 4))
-    protocol = Protocol("test", (1, 4), 50, 0.9, 0)
+    protocol = Protocol("test", (1, 4), 0.9, 0)
     required, _ = evaluate(Sides(rows, rows), {}, protocol, Extent(full_ranking=False))
     all_metrics, results = evaluate(
         Sides(rows, rows), {"last": Sides(rows, rows)}, protocol, Extent(nmi=True, class_means=True)
@@ -308,7 +308,7 @@ def test_nmi_counts_a_row_of_both_sides_once(project: Path) -> None:
         Sides(rows, rows),
         Sides(Rows(*(column[:20] for column in rows)), Rows(*(column[10:] for column in rows))),
     )
-    protocol = Protocol("test", (1,), 10, 0.9, 0)
+    protocol = Protocol("test", (1,), 0.9, 0)
     extent = Extent(full_ranking=False, nmi=True)
     order = np.r_[10:30, 0:10]  # the gallery, then the rows that are only queries
     assert evaluate(split_rows, {}, protocol, extent)[0]["nmi"] == round(
@@ -373,7 +373,7 @@ def test_several_scales_have_their_own_protocol(project: Path) -> None:
         ]
         assert ("scales" in normalisation) is (scales != (1.0,))
     assert len(hashes) == 3
-    assert Protocol("test", (1, 2, 4), 100, 0.9, 3).hash() in hashes
+    assert Protocol("test", (1, 2, 4), 0.9, 3).hash() in hashes
 
 
 def test_a_protocol_of_training_has_its_own_hash(project: Path) -> None:

@@ -233,7 +233,6 @@ def test_refuses_a_column_that_occurs_twice(tmp_path: Path, suffix: str, name: s
     ("setting", "values"),
     [
         ("recall_at", [(), (0,), (1, 10**30)]),
-        ("bootstrap", [0, 10**15]),
         ("confidence", [0.0, 1.0, 2.0, float("nan"), 0.9999999999999999]),
         ("seed", [-1]),
     ],

@@ -155,7 +155,7 @@ def shrink(path: Path) -> None:
     params = yaml.load(path.read_text(encoding="utf-8"))
     params["run"]["methods"] = ["ms", "gsp"]
     params["train"]["checkpoint_every"] = 2
-    params["evaluate"]["bootstrap"] = 100
+    params["analyze"]["bootstrap"] = 100
     params["sweep"]["gsp"].update(
         {"space": {"pooling.transport_ratio": {"grid": [0.2, 0.6]}}, "iterations": 4}
     )

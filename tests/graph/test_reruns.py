@@ -96,7 +96,7 @@ def test_runs_names_with_hyphens_and_a_variant(project: Project, at_the_first_co
     edit("pipeline/config/stages.py", '"""Block `report`."""', '"""Other words."""')
     edit("params.yaml", "loader_threads:", "loader_threads: 1")
     assert would_run(project) == set(), "no edit changes a result"
-    edit("pipeline/evaluation/statistics/bootstrap.py", "\n\n\n", "\n\n\nUNUSED = 1\n\n\n")
+    edit("pipeline/evaluation/statistics/intervals.py", "\n\n\n", "\n\n\nUNUSED = 1\n\n\n")
     changed = would_run(project)
     assert "evaluate@my-birds-gsp-soft-0" in changed
     assert "train@my-birds-gsp-soft-0" not in changed

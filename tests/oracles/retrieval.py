@@ -2,7 +2,6 @@
 
 import struct
 from fractions import Fraction
-from itertools import pairwise
 from math import log
 
 Vector = list[float]
@@ -105,27 +104,3 @@ def chance_recall_at_1(labels: list[int]) -> Fraction:
     counts = [labels.count(label) for label in labels]
     assert all(count > 1 for count in counts)
     return sum((Fraction(count - 1, len(labels) - 1) for count in counts), Fraction(0)) / len(labels)
-
-
-def bootstrap(values: list[float], labels: list[int], draws: list[list[int]]) -> list[float]:
-    """The average of `values` over the queries of each draw of classes; a class drawn twice counts twice."""
-    averages = []
-    for draw in draws:
-        pool = [
-            value
-            for label in draw
-            for value, value_label in zip(values, labels, strict=True)
-            if value_label == label
-        ]
-        averages.append(sum(pool) / len(pool))
-    return averages
-
-
-def percentile(values: list[float], share: float) -> float:
-    """Linear interpolation between order statistics."""
-    ordered = sorted(values)
-    place = share * (len(ordered) - 1)
-    for lower, upper in pairwise(range(len(ordered))):
-        if lower <= place <= upper:
-            return ordered[lower] + (place - lower) * (ordered[upper] - ordered[lower])
-    return ordered[-1]

@@ -120,7 +120,7 @@ def make_run(root: Path, dataset: str, method: str, seed: int, noise: float) -> 
         )
         sides[file] = Rows(rows, label[rows], clustered(label[rows], width, 100 * seed + place))
     make_positions(root / "positions" / f"{name}.arrow", method, seed)
-    protocol = Protocol("test", (1, 2, 4), 200, 0.95, 0)
+    protocol = Protocol("test", (1, 2, 4), 0.95, 0)
     both_sides = {file: Sides(rows, rows) for file, rows in sides.items()}
     metrics, results = evaluate(
         both_sides["test"],

@@ -1,8 +1,7 @@
-"""The interval over classes of a mean over seeds equals loops over resampled classes; for one seed it equals
-the evaluation."""
+"""The interval over classes of a mean over seeds equals the formulas; for one seed it equals the
+evaluation."""
 
 import json
-import statistics
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,14 +10,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.oracles import joint_bootstrap
-from tests.oracles.retrieval import percentile
+from tests.oracles import comparison as oracle
 from unseen.evaluation.evaluate import Extent, evaluate
 from unseen.evaluation.landmarks import LandmarkProtocol, evaluate_landmarks
 from unseen.evaluation.metrics import Rows
 from unseen.evaluation.protocol import Protocol
 from unseen.evaluation.sides import Sides
-from unseen.evaluation.statistics.bootstrap import CHUNK
 from unseen.evaluation.tables import query_table, write_table
 from unseen.report.joint_intervals import joint_intervals
 from unseen.report.report_data import RunResults
@@ -33,13 +30,13 @@ COLUMNS = {
 }
 
 
-def replayed(labels: list[int], resamples: int, seed: int) -> list[list[int]]:
-    """The draws of the evaluation, repeated from its seed."""
-    classes, random, draws = sorted(set(labels)), np.random.default_rng(seed), []
-    while len(draws) < resamples:
-        sampled = random.integers(len(classes), size=(min(CHUNK, resamples - len(draws)), len(classes)))
-        draws += [[classes[place] for place in row] for row in sampled.tolist()]
-    return draws
+def expected_ends(values: list[list[float]], labels: list[int], share: float) -> tuple[float, float]:
+    """The interval over the labels of the mean over seeds. values: of each seed, of each query."""
+    means = np.mean(values, axis=0)
+    of_label = {label: means[np.array(labels) == label] for label in sorted(set(labels))}
+    averages, sizes = zip(*((float(each.mean()), len(each)) for each in of_label.values()), strict=True)
+    low, high = oracle.interval_of_classes(list(averages), list(sizes), [], share)
+    return max(low, 0.0), min(high, 1.0)
 
 
 def run_of(
@@ -56,13 +53,13 @@ def run_of(
 def runs(tmp_path: Path) -> list[RunResults]:
     """Three seeds with different noise on classes of one to six images, so that each seed has other hard
     classes."""
-    sizes = [2, 6, 3, 1, 5, 4, 2, 3]
-    labels = np.random.default_rng(0).permutation(np.repeat(np.arange(8) * 5, sizes))
-    protocol = Protocol("test", (1, 2), 300, 0.9, 4)
+    sizes = [2, 6, 3, 1, 5, 4, 2, 3, 2, 4]
+    labels = np.random.default_rng(0).permutation(np.repeat(np.arange(10) * 5, sizes))
+    protocol = Protocol("test", (1, 2), 0.9, 4)
     results_of_seeds = []
     for seed in range(3):
         generator = np.random.default_rng(seed + 1)
-        centres, noise = generator.normal(size=(8, 6)), generator.uniform(0.3, 1.8, 8)
+        centres, noise = generator.normal(size=(10, 6)), generator.uniform(0.3, 1.8, 10)
         x = centres[labels // 5] + noise[labels // 5][:, None] * generator.normal(size=(len(labels), 6))
         rows, last = (
             Rows(
@@ -83,7 +80,7 @@ def runs(tmp_path: Path) -> list[RunResults]:
 
 
 @pytest.mark.slow
-def test_equals_the_brute_force_bootstrap_of_the_mean_over_seeds(runs: list[RunResults]) -> None:
+def test_equals_the_interval_of_the_mean_over_seeds(runs: list[RunResults]) -> None:
     intervals = joint_intervals(runs)
     names = {name.removesuffix("_low") for name in runs[0].metrics if name.endswith("_low")}
     assert set(intervals) == names
@@ -100,21 +97,23 @@ def test_equals_the_brute_force_bootstrap_of_the_mean_over_seeds(runs: list[RunR
         for label, is_scored in zip(runs[0].queries["label"].to_pylist(), scored, strict=True)
         if is_scored
     ]
-    draws = replayed(labels, 300, 4)
     for prefix, file in (("", "queries"), ("last_", "queries-last")):
         tables = [pq.read_table(run.query_file.with_name(f"{file}.parquet")) for run in runs]
         for metric, column in COLUMNS.items():
             values = [
                 [float(value) for value in table[column].to_pylist() if value is not None] for table in tables
             ]
-            for name, oracle in (
-                (metric, joint_bootstrap.resampled_means),
-                (f"class_mean_{metric}", joint_bootstrap.resampled_class_means),
-            ):
-                means = oracle(values, labels, draws)
-                assert intervals[prefix + name] == pytest.approx(
-                    (percentile(means, 0.05), percentile(means, 0.95)), abs=1e-12
-                ), prefix + name
+            of_class = [
+                [
+                    float(np.mean(np.array(of_seed)[np.array(labels) == label]))
+                    for label in sorted(set(labels))
+                ]
+                for of_seed in values
+            ]
+            ends = expected_ends(values, labels, 0.9)
+            assert intervals[prefix + metric] == pytest.approx(ends, abs=1e-9), prefix + metric
+            ends = expected_ends(of_class, list(range(len(of_class[0]))), 0.9)
+            assert intervals[f"{prefix}class_mean_{metric}"] == pytest.approx(ends, abs=1e-9)
     assert intervals["last_map_at_r"] != intervals["map_at_r"]
     assert intervals["precision_at_1"] == intervals["recall_at_1"]
 
@@ -130,29 +129,20 @@ def test_one_seed_or_three_equal_seeds_have_the_interval_of_the_evaluation(
             )
 
 
-def test_differs_from_the_mean_of_the_intervals(runs: list[RunResults]) -> None:
-    """The seeds differ in their hard classes, so the interval of the mean is narrower than the mean of the
-    intervals.
-    """
-    lower, upper = joint_intervals(runs)["map_at_r"]
-    widths = [run.metrics["map_at_r_high"] - run.metrics["map_at_r_low"] for run in runs]
-    assert upper - lower < 0.95 * statistics.fmean(widths)
-
-
 @pytest.mark.slow
-def test_landmark_sets_draw_the_queries_of_each_benchmark_and_level(tmp_path: Path) -> None:
+def test_landmark_sets_have_the_queries_of_each_benchmark_and_level(tmp_path: Path) -> None:
     generator = np.random.default_rng(0)
     truth = {"benchmark": [], "query": [], "easy": [], "hard": [], "junk": []}
     for benchmark, first in (("a", 0), ("b", 40)):
-        for query in range(7):
+        for query in range(10):
             lists = np.split(
-                generator.permutation(np.arange(first + 7, first + 40))[:12], [4 * (query != 2), 9]
+                generator.permutation(np.arange(first + 10, first + 40))[:12], [4 * (query != 2), 9]
             )
             for column, value in zip(
                 truth, (benchmark, first + query, *(part.tolist() for part in lists)), strict=True
             ):
                 truth[column].append(value)
-    label, protocol, runs = np.repeat([0, 1], 40), LandmarkProtocol("test", 200, 0.8, 1), []
+    label, protocol, runs = np.repeat([0, 1], 40), LandmarkProtocol("test", 0.8, 1), []
     for seed in range(2):
         x = np.random.default_rng(seed).normal(size=(80, 5))
         rows = Rows(np.arange(80), label, (x / np.linalg.norm(x, axis=1, keepdims=True)).astype(np.float32))
@@ -184,9 +174,10 @@ def test_landmark_sets_draw_the_queries_of_each_benchmark_and_level(tmp_path: Pa
         ]
         scored = [[value for value in row if value is not None] for row in values]
         places = list(range(len(scored[0])))
-        means = joint_bootstrap.resampled_means(scored, places, replayed(places, 200, 1))
-        assert intervals[name] == pytest.approx((percentile(means, 0.1), percentile(means, 0.9)), abs=1e-12)
-    assert len([v for v in values[0] if v is None]) + len(places) == 7
+        assert intervals[name] == pytest.approx(expected_ends(scored, places, 0.8), abs=1e-9)
+        of_evaluation = tuple(runs[0].metrics[f"{name}_{end}"] for end in ("low", "high"))
+        assert joint_intervals(runs[:1])[name] == pytest.approx(of_evaluation, abs=1e-9)
+    assert len([v for v in values[0] if v is None]) + len(places) == 10
 
 
 @pytest.mark.slow

@@ -48,7 +48,7 @@ def landmarks(make_project: Callable[..., Path]) -> Path:
                     for side in (query, is_used & ~query)
                 )
             )
-        protocol = LandmarkProtocol("test", 100, 0.95, 0)
+        protocol = LandmarkProtocol("test", 0.95, 0)
         judged = evaluate_landmarks(
             sides["test"], {"last": sides["test-last"], "untrained": sides["test-untrained"]}, table, protocol
         )

@@ -111,7 +111,7 @@ def test_commands_without_the_graph_work_from_the_wheel(environment: Path, tmp_p
         ["doctor"],
         ["index", "photos", "catalog", "--labels", "folders", "--size", "64"],
         ["find", "catalog", "photos/a/0.jpg", "--json"],
-        ["evaluate", "vectors.npy", "--labels", "labels.txt", "--bootstrap", "10"],
+        ["evaluate", "vectors.npy", "--labels", "labels.txt"],
     ]
     refused = [["run"], ["study", "--list"], ["clean"], ["recipe", "cub", "gsp", "--diff", "HEAD"]]
     process = in_environment(environment, tmp_path, "-c", COMMANDS, json.dumps(working + refused))

@@ -125,7 +125,7 @@ EDITS = [
     ("pipeline/runtime/progress.py", "", "ms"),
     ("pipeline/cluster/training.py", "", "ms"),
     ("pipeline/config/stages.py", "", "ms"),
-    ("pipeline/evaluation/statistics/bootstrap.py", "analyze evaluate report", "ms"),
+    ("pipeline/evaluation/statistics/intervals.py", "analyze evaluate report", "ms"),
     ("pipeline/data/ingest/sources/cub.py", "", "ms"),
     ("pipeline/data/ingest/sources/parts.py", "analyze ingest", "ms"),
     ("pipeline/training/loop.py", "train", "ms"),

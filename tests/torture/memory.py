@@ -79,7 +79,7 @@ def enlarge(path: Path) -> None:
     recipe["backbone"]["pretrained"] = False
     recipe["training"]["validate_every"] = 4
     params["datasets"]["folder"] = {"source": {"path": "data/raw/folder/images.zip"}, "recipe": recipe}
-    params["evaluate"].update({"bootstrap": 1000, "map": True})
+    params["evaluate"].update({"map": True})
     params["analyze"].update({"pairs": 1_000_000, "transfer_splits": 100})
     with path.open("w", encoding="utf-8") as file:
         yaml.dump(params, file)
@@ -169,7 +169,7 @@ def campaign(rows: int, vectors: int, state: Path) -> None:
         drawn = draw.standard_normal((vectors, DIM), dtype=np.float32)
         drawn /= np.linalg.norm(drawn, axis=1, keepdims=True)
         write_embeddings(file, np.arange(vectors), np.arange(vectors) // 5, drawn)
-        command = ("unseen", "evaluate", str(file), "--bootstrap", "100")
+        command = ("unseen", "evaluate", str(file))
         drawn_size = f"{vectors:,} vectors"
         measure(copy, "unseen evaluate", command, EVALUATE_PEAK, drawn_size, state, only_large=True)
 

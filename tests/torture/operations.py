@@ -49,7 +49,7 @@ def write_project(folder: Path, network: str = "test_resnet", several: bool = Fa
         params["sweep"] = {"ms": {"space": {"dim": {"grid": [4, 8]}}, "iterations": 2}}
         params["ensemble"].update({"folds": [1, 2], "seeds": [0], "recall_at": [1, 2]})
     params["train"].update({"checkpoint_every": 2, "loader_threads": 1})
-    params["evaluate"].update({"bootstrap": 20, "recall_at": [1, 2]})
+    params["evaluate"].update({"recall_at": [1, 2]})
     params["analyze"].update({"pairs": 200, "transfer_splits": 4})
     params["report"].update({"queries": 2, "neighbours": 2})
     recipe = {

@@ -103,7 +103,7 @@ def trained(shards: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_from_archives_to_numbers(trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(trained)
     Path("params.yaml").write_text("export: {workers: 1}\n")
-    reduced = {"recall_at": [1], "bootstrap": 50, "confidence": 0.9, "seed": 0, "reduce": {"dim": 6}}
+    reduced = {"recall_at": [1], "confidence": 0.9, "seed": 0, "reduce": {"dim": 6}}
     write_resolved(trained, "export", "landmarks", "irt_r", batch_size=8, scales=[1.0])
     write_resolved(trained, "evaluate", "landmarks", "irt_r", evaluate=reduced)
     export.run("landmarks", "irt_r", 0)

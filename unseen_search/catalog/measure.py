@@ -20,7 +20,6 @@ from unseen.runtime.errors import UserError
 
 PHOTOS = 600  # classes are drawn until they have this many photos
 PER_CLASS = 10  # photos at most, so that many classes are compared
-RESAMPLES = 1000
 
 
 class Measured(NamedTuple):
@@ -46,7 +45,7 @@ def measure(photos: Path, network: Network, labels: str = FOLDERS, limit: int = 
     measured = []
     for candidate in _candidates(network):
         vectors = Embedder(candidate)(files, f"measure {description(candidate)}")
-        metrics = evaluate_vectors(vectors, list(chosen.values()), recall_at=(1,), bootstrap=RESAMPLES)
+        metrics = evaluate_vectors(vectors, list(chosen.values()), recall_at=(1,))
         measured.append(Measured(candidate, metrics))
     return sorted(measured, key=lambda result: -result.map_at_r)
 

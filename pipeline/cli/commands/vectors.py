@@ -26,20 +26,13 @@ from unseen.cli.commands.values import PATH, numbers
 @click.option("--recall-at", default="1,2,4,8", show_default=True, callback=numbers, help="K of Recall@K.")
 @click.option("--class-means", is_flag=True, help="Also average over classes instead of queries.")
 @click.option(
-    "--bootstrap",
-    type=click.IntRange(1, 100_000),
-    default=1000,
-    show_default=True,
-    help="Class resamples of an interval.",
-)
-@click.option(
     "--confidence",
     type=click.FloatRange(0, 1, True, True),
     default=0.95,
     show_default=True,
     help="Of an interval.",
 )
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of the resamples.")
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of drawn sign flips.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 def evaluate(
     embeddings: tuple[Path, ...],
@@ -47,7 +40,6 @@ def evaluate(
     normalize: bool,
     recall_at: tuple[int, ...],
     class_means: bool,
-    bootstrap: int,
     confidence: float,
     seed: int,
     as_json: bool,
@@ -63,5 +55,5 @@ def evaluate(
     from unseen.cli.evaluation import evaluation
     from unseen.evaluation.external import Settings
 
-    settings = Settings(recall_at, bootstrap, confidence, seed, class_means, normalize)
+    settings = Settings(recall_at, confidence, seed, class_means, normalize)
     sys.stdout.write(evaluation(embeddings, labels, settings, as_json))

@@ -6,7 +6,7 @@ object positions.
 
 Uniform weights give the share of the area that the object covers, `area`; the input of the network is the
 image without the parts that the centre crop removes. Weights that lower a similarity count as zero. The mean
-is over the images of a positions file, with an interval that resamples classes.
+is over the images of a positions file, with the interval over classes of statistics/intervals.py.
 """
 
 from collections.abc import Callable
@@ -18,10 +18,10 @@ from jaxtyping import Float
 
 from unseen.data.positions import Positions, read
 from unseen.evaluation.analysis.plain import rounded
-from unseen.evaluation.statistics.bootstrap import class_intervals
+from unseen.evaluation.statistics.intervals import class_intervals
 
 Mask = Callable[[str], np.ndarray]  # source of an image -> (H, W), the share of each pixel on the object
-RESAMPLES, CONFIDENCE, SEED = 1000, 0.95, 0
+CONFIDENCE = 0.95
 
 
 class Share(NamedTuple):
@@ -29,8 +29,8 @@ class Share(NamedTuple):
 
     map: str
     share: float
-    low: float
-    high: float
+    low: float | None  # None: too few classes
+    high: float | None
     area: float
     images: int
 
@@ -56,9 +56,10 @@ def object_shares(positions: Positions, mask: Mask) -> list[Share]:
     for name, rows in values.items():
         on_object, area = (np.array([row[column] for row in rows]) for column in (0, 1))
         labels = np.array([row[2] for row in rows], np.int64)
-        low, high = class_intervals(on_object[:, None], labels, RESAMPLES, CONFIDENCE, SEED)
+        ends = class_intervals(on_object[:, None], labels, CONFIDENCE)
+        low, high = (None, None) if ends is None else (float(end[0]) for end in ends)
         mean, uniform = float(on_object.mean()), float(area.mean())
-        shares.append(Share(name, mean, float(low[0]), float(high[0]), uniform, len(rows)))
+        shares.append(Share(name, mean, low, high, uniform, len(rows)))
     return shares
 
 

@@ -10,7 +10,7 @@ are those of all pairs.
 
 The intervals contain the middle `confidence` of FNMR* at FMR* = f over resampled classes, with t_f of each
 resample (Bolle, Ratha and Pankanti, "Error analysis of pattern recognition systems: the subsets bootstrap",
-2004). With w_c the number of draws of class c (bootstrap.py), a pair of one class has weight w_c and a pair
+2004). With w_c the number of draws of class c, a pair of one class has weight w_c and a pair
 of classes c and d has weight w_c w_d: two draws of a class are two classes without pairs between them.
 
 With more than GROUPS classes, the intervals resample GROUPS random groups of classes instead (Wolter,
@@ -26,7 +26,6 @@ from jaxtyping import Float, Float64, Int, Int64
 
 from unseen.evaluation.analysis.rows import unit_blocks
 from unseen.evaluation.analysis.similarity import negative_pairs
-from unseen.evaluation.statistics.bootstrap import resampled_weights
 
 RATES = (0.1, 0.01, 0.001)  # FMR
 FINE = 2**16  # thresholds of the rates
@@ -183,10 +182,16 @@ def _at_least(counts: Int64[np.ndarray, " F"]) -> Int64[np.ndarray, " F1"]:
     return np.append(counts[::-1].cumsum()[::-1], 0)
 
 
+def resampled_weights(groups: int, intervals: Intervals) -> Float64[np.ndarray, "K G"]:
+    """w_c of all K resamples."""
+    drawn = np.random.default_rng(intervals.seed).integers(groups, size=(intervals.resamples, groups))
+    return np.stack([np.bincount(row, minlength=groups) for row in drawn]).astype(np.float64)
+
+
 def _resampled(counts: _Counts, rates: list[float], intervals: Intervals) -> list[Float64[np.ndarray, " k"]]:
     """FNMR* at each rate in the resamples that have both kinds of pairs."""
     groups, steps = counts.same_of.shape
-    weights = np.concatenate(list(resampled_weights(groups, intervals.resamples, intervals.seed)))
+    weights = resampled_weights(groups, intervals)
     same, different = np.zeros((2, len(weights), steps + 1))
     for step in range(steps - 1, -1, -1):
         of_groups = counts.different_of[:, :, step].astype(np.float64)

@@ -27,7 +27,7 @@ is no interval for fewer than MIN_CLASSES classes. It measures how much an avera
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float64
+from jaxtyping import Float64, Int64
 from scipy.special import stdtrit
 
 MIN_CLASSES = 8
@@ -40,6 +40,22 @@ class Spread(NamedTuple):
     variance: Float64[np.ndarray, "..."]
     freedom: Float64[np.ndarray, "..."]
     skewness: Float64[np.ndarray, "..."]
+
+
+def class_intervals(
+    values: Float64[np.ndarray, "Q F"], labels: Int64[np.ndarray, "Q"], confidence: float
+) -> tuple[Float64[np.ndarray, "F"], Float64[np.ndarray, "F"]] | None:
+    """Lower and upper ends of the averages of F shares of Q images; None for fewer than MIN_CLASSES classes.
+    Ends are within 0 and 1, as shares are."""
+    classes, member = np.unique(labels, return_inverse=True)
+    if len(classes) < MIN_CLASSES:
+        return None
+    images = np.bincount(member).astype(np.float64)
+    means = np.stack([np.bincount(member, column) for column in values.T]) / images
+    weights = images / images.sum()
+    ends = interval(means @ weights, spread(influences(means, weights), weights), confidence)
+    low, high = (np.clip(end, 0.0, 1.0) for end in ends)
+    return low, high
 
 
 def influences(

@@ -5,7 +5,7 @@ import dataclasses
 from unseen.evaluation.protocol import Declared, Protocol
 
 # Fields of the retrieval protocol that do not apply to ensembles.
-_NOT_APPLICABLE = ("bootstrap", "confidence", "seed", "interval", "map", "nmi", "class_mean")
+_NOT_APPLICABLE = ("confidence", "seed", "interval", "map", "nmi", "class_mean")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,7 +28,7 @@ class EnsembleProtocol(Declared):
     spread: str = "population standard deviation over the ensembles, as <name>_std"
 
     def declaration(self) -> dict[str, object]:
-        retrieval = Protocol("test", self.recall_at, 1, 0.5, 0).declaration()
+        retrieval = Protocol("test", self.recall_at, 0.5, 0).declaration()
         return {
             **super().declaration(),
             **{name: value for name, value in retrieval.items() if name not in _NOT_APPLICABLE},

@@ -24,9 +24,7 @@ def picture(panels: Sequence[Panel], columns: int = 3) -> str:
     rows = [panels[start : start + columns] for start in range(0, len(panels), columns)]
     parts = []
     for row, members in enumerate(rows):
-        low, high = _range(
-            [rung["test"][key] for panel in members for rung in panel.rungs for key in _BOUNDS]
-        )
+        low, high = _range([end for panel in members for rung in panel.rungs for end in _ends(rung)])
         for column, panel in enumerate(members):
             parts.append(f'<g transform="translate({column * WIDTH} {row * HEIGHT})">')
             parts += [*_panel(panel, low, high), "</g>"]
@@ -37,7 +35,9 @@ def picture(panels: Sequence[Panel], columns: int = 3) -> str:
     return "\n".join(lines)
 
 
-_BOUNDS = ("map_at_r_low", "map_at_r_high")
+def _ends(rung: dict[str, Any]) -> list[float]:
+    """Of the interval of MAP@R; without one the value."""
+    return [rung["test"].get(f"map_at_r_{end}", rung["test"]["map_at_r"]) for end in ("low", "high")]
 
 
 def _range(values: Sequence[float]) -> tuple[float, float]:
@@ -71,7 +71,7 @@ def _panel(panel: Panel, low: float, high: float) -> Iterator[str]:
     yield f'<text transform="translate(12 {HEIGHT / 2}) rotate(-90)" text-anchor="middle">MAP@R</text>'
     for rung, seconds in zip(panel.rungs, times, strict=True):
         colour = COLOURS[rung["name"]]
-        middle, bounds = rung["test"]["map_at_r"], [rung["test"][key] for key in _BOUNDS]
+        middle, bounds = rung["test"]["map_at_r"], _ends(rung)
         is_chosen = (rung["name"], rung["size"]) == (panel.chosen["name"], panel.chosen["size"])
         yield f'<path d="M{x(seconds)} {y(bounds[0])}V{y(bounds[1])}" stroke="{colour}" stroke-width="2"/>'
         fill = colour if is_chosen else "#ffffff"

@@ -244,9 +244,7 @@ def files(run: Plan, code: Code) -> Iterator[tuple[Path, dict[str, Any]]]:
         yield file(EvaluateInputs(evaluate=evaluate), "evaluate", dataset, method)
         source, _ = run.ingest[dataset]
         generator = source if isinstance(source, PartsSource) else None
-        intervals = IntervalInputs(
-            bootstrap=evaluate.bootstrap, confidence=evaluate.confidence, seed=evaluate.seed
-        )
+        intervals = IntervalInputs(confidence=evaluate.confidence, seed=evaluate.seed)
         analysis = AnalyzeInputs(analyze=analyze, intervals=intervals, parts=generator)
         yield file(analysis, "analyze", dataset, method)
     for dataset, method in product(run.axes.datasets, dict.fromkeys(run.axes.sweeps)):

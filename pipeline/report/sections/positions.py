@@ -151,5 +151,6 @@ def _shares(dataset: DataSet) -> list[dict[str, Any]]:
 
 def _share(rows: list[dict[str, Any]]) -> str:
     """The mean over seeds in percent, with the interval of a single seed."""
-    text = percent(statistics.fmean(row["share"] for row in rows))
-    return f"{text} ({span(rows[0]['low'], rows[0]['high'])})" if len(rows) == 1 else text
+    text, first = percent(statistics.fmean(row["share"] for row in rows)), rows[0]
+    has_interval = len(rows) == 1 and first["low"] is not None
+    return f"{text} ({span(first['low'], first['high'])})" if has_interval else text

@@ -163,8 +163,8 @@ def test_gap_is_train_minus_test_by_definition() -> None:
 def test_the_stage_writes_curves_and_numbers_of_its_run(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from unseen.stages.analyze import run
 
-    measures = {"histogram_bins": 20, "pairs": 10000, "transfer_splits": 5}
-    intervals = {"bootstrap": 20, "confidence": 0.9, "seed": 1}
+    measures = {"histogram_bins": 20, "pairs": 10000, "transfer_splits": 5, "bootstrap": 20}
+    intervals = {"confidence": 0.9, "seed": 1}
     write_resolved(root, "analyze", "set", "two", analyze=measures, intervals=intervals)
     networks = analyze(root / "data/embeddings", ("set", "two", 0), 20, 10_000, *TRANSFER)
     (root / "data/embeddings/set/one/0/test.arrow").unlink()  # another run is not read

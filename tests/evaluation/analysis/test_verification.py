@@ -7,8 +7,7 @@ import pytest
 
 from tests.oracles import generalization as oracle
 from unseen.evaluation.analysis import verification
-from unseen.evaluation.analysis.verification import FINE, Intervals, operating_points
-from unseen.evaluation.statistics.bootstrap import resampled_weights
+from unseen.evaluation.analysis.verification import FINE, Intervals, operating_points, resampled_weights
 
 NO_INTERVAL = Intervals(1, 0.95, 0)
 
@@ -53,16 +52,15 @@ def test_the_interval_is_that_of_resampled_data_sets() -> None:
     point = operating_points(embeddings, labels, Intervals(200, 0.9, 3))[0]
     names = np.unique(labels)
     resampled = []
-    for weights in resampled_weights(len(names), 200, 3):
-        for counts in weights.astype(int):
-            rows = [np.flatnonzero(labels == name) for name in np.repeat(names, counts)]
-            copy = np.repeat(np.arange(len(rows)), [len(each) for each in rows])
-            label, x = labels[np.concatenate(rows)], embeddings[np.concatenate(rows)].astype(np.float64)
-            upper = np.triu(np.ones((len(x), len(x)), bool), 1)
-            s = x @ x.T
-            same = s[upper & (copy[:, None] == copy)]
-            different = s[upper & (label[:, None] != label)]
-            resampled.append(errors_at(same, different, 0.1)[1])
+    for counts in resampled_weights(len(names), Intervals(200, 0.9, 3)).astype(int):
+        rows = [np.flatnonzero(labels == name) for name in np.repeat(names, counts)]
+        copy = np.repeat(np.arange(len(rows)), [len(each) for each in rows])
+        label, x = labels[np.concatenate(rows)], embeddings[np.concatenate(rows)].astype(np.float64)
+        upper = np.triu(np.ones((len(x), len(x)), bool), 1)
+        s = x @ x.T
+        same = s[upper & (copy[:, None] == copy)]
+        different = s[upper & (label[:, None] != label)]
+        resampled.append(errors_at(same, different, 0.1)[1])
     low, high = np.quantile(resampled, [0.05, 0.95])
     assert (point.low, point.high) == pytest.approx((low, high), abs=0.01)
     assert point.low < point.fnmr < point.high

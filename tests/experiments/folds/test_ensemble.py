@@ -134,4 +134,4 @@ def test_the_hash_of_the_protocol_depends_on_every_field() -> None:
     assert len({protocol.hash(), *(variant.hash() for variant in variants)}) == 5
     declared = protocol.declaration()
     assert declared["ties"] == "equal similarities in ascending order of row id"
-    assert not {"bootstrap", "confidence", "interval", "nmi"} & declared.keys()
+    assert not {"confidence", "interval", "nmi"} & declared.keys()

@@ -69,7 +69,7 @@ def test_evaluates_rungs_on_classes_that_chose_nothing(
     assert result.rungs[2].size == best.size
     assert result.chosen.size == best.size
     held_out = [
-        evaluate_vectors(embedded, [path.parent.name for path in of_fold], bootstrap=1)["map_at_r"]
+        evaluate_vectors(embedded, [path.parent.name for path in of_fold])["map_at_r"]
         for fold in result.split.folds
         for of_fold in [[photos / name / f"{number}.png" for name in sorted(fold) for number in range(3)]]
         for embedded in [Embedder(Network(network.name, network.weights, best.size))(of_fold)]

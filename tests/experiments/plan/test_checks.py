@@ -123,7 +123,7 @@ def test_the_committed_settings_are_valid(folder: Path) -> None:
         *(
             (key, 10**9, rf":1: {re.escape(key)}: Input should be less than or equal to \d+, got 1000000000")
             for key in (
-                "evaluate.bootstrap",
+                "analyze.bootstrap",
                 "analyze.histogram_bins",
                 "analyze.transfer_splits",
                 "report.thumbnail",

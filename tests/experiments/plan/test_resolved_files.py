@@ -102,12 +102,12 @@ def test_every_cell_has_its_files_and_they_can_be_read(tmp_path: Path) -> None:
         # the analysis replays the positions of the creatures
         ({"datasets.parts.source.seed": 1}, {"ingest/parts.json", *ANALYSES}),
         (
-            {"evaluate.bootstrap": 7},
+            {"evaluate.confidence": 0.9},
             ANALYSES
             | {f"evaluate/parts/{method}.json" for method in ("ms", "gsp", "crt", "multihead", "irt_r")},
         ),
         ({"report.queries": 3}, {"report.json"}),
-        ({"analyze.pairs": 3}, ANALYSES),
+        ({"analyze.pairs": 3, "analyze.bootstrap": 7}, ANALYSES),
         ({"run.seeds": [0, 1]}, {"report.json"}),
         ({"datasets.parts.methods.gsp.pooling.transport_ratio": 0.6}, {"train/parts/gsp.json"}),
     ],

@@ -81,7 +81,16 @@ def test_the_table_has_the_share_of_every_kind_of_map(page: Element, birds: Data
 
 
 def _text(row: dict[str, float]) -> str:
-    return f"{percent(row['share'])} ({percent(row['low'])} – {percent(row['high'])})"
+    return percent(row["share"])
+
+
+def test_a_share_has_the_interval_of_its_classes(birds: DataSet) -> None:
+    """The maps of the fixture are of two classes."""
+    rows = [row | {"low": 0.1, "high": 0.25} for row in birds.report_data.object_shares_of("birds")]
+    dataset = replace(birds, report_data=replace(birds.report_data, object_shares=rows))
+    content = positions.content(dataset)
+    assert content is not None
+    assert all(row["contribution"].endswith(" (10.0 – 25.0)") for row in content["shares"])
 
 
 @pytest.mark.slow
