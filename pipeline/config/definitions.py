@@ -31,9 +31,10 @@ from unseen.config.layers import Layers, Patch
 from unseen.config.place import Place, Tree, explained
 from unseen.config.recipe_files import method_class, method_file, published, published_patches, source_of
 from unseen.config.study_row import StudyRow, StudySet
+from unseen.data.ingest.settings import OutsideSource
 from unseen.methods.settings import CLASSES, OutsideRecipe
 from unseen.runtime.errors import UserError
-from unseen.runtime.parts import names_a_class, outside, trusted
+from unseen.runtime.parts import PartSettings, names_a_class, outside, trusted
 from unseen.runtime.setting_names import checked_name, suggestion
 from unseen.runtime.settings import Strict
 
@@ -52,6 +53,7 @@ class DatasetDefinition:
 
     like: str  # the data set that a data set of a study is like; of any other the name itself
     kind: str  # of the source, which determines the published layers
+    reader: type[PartSettings] | None  # the source of a user
     source: Mapping[str, Any]  # set by params.yaml and the study
     recipe: Mapping[str, Any]  # set by params.yaml, for every method
     methods: Mapping[str, Mapping[str, Any]]  # set by params.yaml, for one method
@@ -82,7 +84,10 @@ class Definitions:
         like = of_study.like if of_study else name
         block = _dataset_block(self.params, f"datasets.{like}")
         source = {**block.source, **(of_study.source if of_study else {})}
-        kind = source.get("kind")
+        kind, reader = source.get("kind"), None
+        if source.get("module") is not None:
+            reader = self._outside(OutsideSource, f"datasets.{like}.source", source)
+            kind = reader.LIKE  # type: ignore[attr-defined]
         if kind is None and like in published("datasets"):
             kind = source_of(like)["kind"]
         if kind is None:
@@ -91,7 +96,7 @@ class Definitions:
                 f"Add `source: {{kind: folder, path: ...}}`, or another kind: "
                 f"{', '.join(published('datasets'))}.",
             )
-        return DatasetDefinition(like, str(kind), source, block.recipe, block.methods)
+        return DatasetDefinition(like, str(kind), reader, source, block.recipe, block.methods)
 
     def layers(self, dataset: str, method: str) -> Layers:
         """The layers of the recipe of a method on a data set. Raises UserError for unknown names."""
@@ -187,11 +192,15 @@ class Definitions:
                     "Correct `method`.",
                 )
             return str(kind)
+        return str(self._outside(OutsideRecipe, f"methods.{first}", block).model_fields["method"].default)
+
+    def _outside(self, kind: type[PartSettings], key: str, block: Mapping[str, Any]) -> type[PartSettings]:
+        """The settings of the part of a user that block `key` names."""
         try:
             with trusted():
-                return str(outside(OutsideRecipe, block).model_fields["method"].default)
+                return outside(kind, block)
         except ValidationError as error:
-            raise explained(error, [(Place.of(self.params, f"methods.{first}"), block)], block) from None
+            raise explained(error, [(Place.of(self.params, key), block)], block) from None
 
 
 def _dataset_block(params: Params, key: str) -> DatasetBlock:

@@ -20,7 +20,7 @@ from typing import Annotated, Any, Generic, Literal, TypeVar
 from pydantic import Field, ValidationError
 
 from unseen.config.stages import Axis, ReportSettings, RunSettings
-from unseen.data.ingest.settings import IngestSettings, PartsSource, Source
+from unseen.data.ingest.settings import AnySource, IngestSettings, PartsSource
 from unseen.evaluation.settings import AnalyzeSettings, EvaluateSettings
 from unseen.methods.settings import AnyRecipe, Cost
 from unseen.runtime.errors import UserError
@@ -36,7 +36,7 @@ Settings = TypeVar("Settings", bound=Strict)
 class IngestInputs(Strict):
     """The source of a data set, and the settings of ingest."""
 
-    source: Source
+    source: AnySource
     ingest: IngestSettings
 
 

@@ -1,7 +1,7 @@
 """Validates the blocks of params.yaml: those of stages, sources of data sets, sweeps."""
 
 from collections.abc import Sequence
-from typing import Any, TypeVar, get_args
+from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -11,14 +11,13 @@ from unseen.config.place import Place, explained
 from unseen.config.recipe_files import published, recall_at_of, source_of, sweep_of
 from unseen.config.stages import EnsembleBlock, EnsembleSettings, RowSweepBlock, RunSettings, SweepSettings
 from unseen.config.study_row import StudyRow
-from unseen.data.ingest.settings import IngestSettings, Source
+from unseen.data.ingest.settings import SOURCES, AnySource, IngestSettings, Source
 from unseen.evaluation.settings import EvaluateBlock, EvaluateSettings, Ranks
 from unseen.runtime.errors import UserError
 from unseen.runtime.settings import Strict, as_json
 
 Settings = TypeVar("Settings", bound=Strict)
-_SOURCE: TypeAdapter[Source] = TypeAdapter(Source)
-_SOURCES = {kind.model_fields["kind"].default: kind for kind in get_args(get_args(Source)[0])}
+_SOURCE: TypeAdapter[Source] = TypeAdapter(AnySource)
 
 
 def settings(params: Params, key: str, model: type[Settings]) -> Settings:
@@ -27,16 +26,18 @@ def settings(params: Params, key: str, model: type[Settings]) -> Settings:
 
 
 def dataset_settings(definitions: Definitions, dataset: str) -> tuple[Source, IngestSettings]:
-    """The source of a data set, and the settings of ingest. The default path of a folder set is
-    data/raw/<dataset>."""
+    """The source of a data set, and the settings of ingest. The default path of a folder set, or of a reader
+    of a user, is data/raw/<dataset>."""
     params, data = definitions.params, definitions.dataset(dataset)
     kind, name = data.kind, data.like
     published_name = next((known for known in (name, kind) if known in published("datasets")), None)
     published_source = source_of(published_name) if published_name is not None else {}
-    if published_source.get("kind") != kind:
+    if published_source.get("kind") != kind or data.reader is not None:
         published_source = {}
     value = {**published_source, **data.source}
-    if kind == "folder" and value.get("path") is None:
+    cls = data.reader or SOURCES.get(kind)
+    fields = cls.model_fields if cls else {}
+    if "path" in fields and fields["path"].is_required() and value.get("path") is None:
         value["path"] = f"data/raw/{name}"
     places = [Place.of(params, f"datasets.{name}.source")]
     if dataset in definitions.sets:
@@ -44,7 +45,6 @@ def dataset_settings(definitions: Definitions, dataset: str) -> tuple[Source, In
     try:
         source = _SOURCE.validate_json(as_json(value))
     except ValidationError as error:
-        fields = _SOURCES[kind].model_fields if kind in _SOURCES else {}
         raise explained(error, [(place, {}) for place in places], dict.fromkeys(fields)) from None
     return source, settings(params, "ingest", IngestSettings)
 

@@ -40,10 +40,11 @@ class PartSettings(Strict):
 
     key: the key of a block that names the class. given: arguments that the project passes, for a class that
     names them. beside: fields that are no arguments of the class. required: attributes that the class of an
-    outside part must have.
+    outside part must have. whole: whether the part is a module, `a.b`, in place of a class.
     """
 
     key: ClassVar[str] = "module"
+    whole: ClassVar[bool] = False
     given: ClassVar[tuple[str, ...]] = ()
     beside: ClassVar[frozenset[str]] = frozenset()
     required: ClassVar[tuple[str, ...]] = ()
@@ -55,14 +56,14 @@ class PartSettings(Strict):
 
 
 class _Outside(PartSettings):
-    """Settings of a part from outside. kind: what they are settings of. name: that of the class."""
+    """Settings of a part from outside. part: what they are settings of. name: that of the class."""
 
-    kind: ClassVar[type[PartSettings]]
+    part: ClassVar[type[PartSettings]]
     name: ClassVar[str]
 
     def __reduce__(self) -> tuple[Any, ...]:
         values = self.model_dump(mode="json")
-        return _restored, (self.kind, values[self.key], values)
+        return _restored, (self.part, values[self.key], values)
 
 
 def _restored(kind: type[PartSettings], path: str, values: dict[str, Any]) -> PartSettings:
@@ -101,16 +102,16 @@ def opened(
         return (
             value
             if isinstance(value, _Outside)
-            else settings.parse(value | {kind.key: _path(value[kind.key])})
+            else settings.parse(value | {kind.key: str(settings.model_fields[kind.key].default)})
         )
 
     return WrapValidator(validated)
 
 
 def load(path: str) -> Any:
-    """The class or function `package.module:name`."""
+    """The class or function `package.module:name`, or the module `package.module`."""
     module, _, name = path.partition(":")
-    return getattr(import_module(module), name)
+    return getattr(import_module(module), name) if name else import_module(module)
 
 
 def made(settings: Strict, given: dict[str, Any]) -> Any:
@@ -142,7 +143,7 @@ def _path(named: Any) -> str:
 def outside(kind: type[PartSettings], block: Mapping[str, Any]) -> type[PartSettings]:
     """The settings of the class that a block names. Raises pydantic.ValidationError at its key for a class
     that cannot be such a part, and UserError for one that this project does not name."""
-    path = _path(block[kind.key])
+    path = str(block[kind.key]) if kind.whole else _path(block[kind.key])
     if (kind, path) not in _classes and not _trust.get() and not _is_named(path):
         raise UserError(
             f"The recipe imports {path}, code from outside `unseen` that this project does not name.",
@@ -171,8 +172,8 @@ def _settings(kind: type[PartSettings], path: str) -> type[PartSettings]:
     if (kind, path) not in _classes:
         if str(ROOT) not in sys.path:  # last: no file of the project replaces an installed package
             sys.path.append(str(ROOT))
-        part, (module, _, name) = load(path), path.partition(":")
-        if not isinstance(part, type):
+        part, module, name = load(path), path.partition(":")[0], re.split("[.:]", path)[-1]
+        if not isinstance(part, type) and not kind.whole:
             raise ValueError(f"{name} is not a class")
         if missing := [attribute for attribute in kind.required if not hasattr(part, attribute)]:
             raise ValueError(f"{name} has no attribute `{missing[0]}`")
@@ -184,7 +185,7 @@ def _settings(kind: type[PartSettings], path: str) -> type[PartSettings]:
         for variable in kind.__class_vars__ - PartSettings.__class_vars__:
             if hasattr(part, variable):
                 setattr(settings, variable, getattr(part, variable))
-        settings.kind, settings.name = kind, name
+        settings.part, settings.name = kind, name
         settings.beside |= {kind.key, *kind.model_fields}
         if kind.key != "module":
             settings.module = path

@@ -1,7 +1,6 @@
 """The blocks of params.yaml: stages, sources of data sets, sweeps."""
 
 from pathlib import Path
-from typing import get_args
 
 import pytest
 
@@ -10,7 +9,7 @@ from unseen.config.definitions import Definitions
 from unseen.config.document import Params
 from unseen.config.resolve import dataset_settings, settings, sweep_settings
 from unseen.config.stages import RunSettings, SweepSettings, TrainSettings
-from unseen.data.ingest.settings import IngestSettings, Source
+from unseen.data.ingest.settings import SOURCES, IngestSettings
 from unseen.experiments.catalogue import definitions
 from unseen.experiments.plan.files import plan
 from unseen.runtime.errors import UserError
@@ -68,7 +67,7 @@ def test_refuses_an_invalid_source(tmp_path: Path, old: str, new: str, expected:
         assert part in str(caught.value)
 
 
-@pytest.mark.parametrize("kind", get_args(get_args(Source)[0]), ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("kind", SOURCES.values(), ids=lambda kind: kind.__name__)
 def test_an_error_lists_the_fields_of_the_source(tmp_path: Path, kind: type[Strict]) -> None:
     """Every source of the union is checked; an unregistered source would list no field."""
     name, known_field = (

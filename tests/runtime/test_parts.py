@@ -12,6 +12,9 @@ import torch
 
 from unseen.config.definitions import Definitions
 from unseen.config.document import Params
+from unseen.config.inputs import IngestInputs
+from unseen.config.resolve import dataset_settings
+from unseen.data.ingest.ingest import ingest
 from unseen.data.loader import TrainLoader
 from unseen.data.sampler import make_sampler
 from unseen.data.shards import Shards
@@ -112,6 +115,31 @@ class Grey(Noise):
     def __call__(self, image, key):
         return image.mean(2)
 """
+READER = """
+from pathlib import Path
+import numpy as np
+from unseen.data.ingest.collection import Collection, Picture
+from unseen.runtime.settings import Strict
+from .helper import scaled
+
+LIKE = "cub"
+
+class Settings(Strict):
+    path: str
+    classes: int = 4
+
+def read(name):
+    return np.random.default_rng(int(name)).integers(0, 256, (9, 9, 3), np.uint8)
+
+def collection(settings, scratch):
+    assert scratch.is_dir()
+    names = [str(scaled(row, 1)) for row in range(2 * settings.classes)]
+    pictures = [
+        Picture(name, f"c{int(name) // 2}", "train" if int(name) < settings.classes else "test")
+        for name in names
+    ]
+    return Collection(settings.path, pictures, read)
+"""
 CLASS = "outside.circle:Circle"
 HEAD = "methods:\n  mine:\n    like: ms\n    loss:\n"
 
@@ -124,6 +152,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "outside/network.py").write_text(NETWORK, encoding="utf-8")
     (tmp_path / "outside/method.py").write_text(METHOD, encoding="utf-8")
     (tmp_path / "outside/images.py").write_text(IMAGES, encoding="utf-8")
+    (tmp_path / "outside/reader.py").write_text(READER, encoding="utf-8")
     (tmp_path / "outside/helper.py").write_text("def scaled(x, by):\n    return x * by\n", encoding="utf-8")
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.chdir(tmp_path)
@@ -242,6 +271,34 @@ def test_what_a_sampler_and_a_transform_return_is_checked() -> None:
         UserError, match=r"Grey returns an image \(8, 8\) of type float64; expected \(8, 8, 3"
     ):
         next(iter(loader.iterate(0, 1)))
+
+
+def test_a_reader(project: Path) -> None:
+    params = Params(text="datasets: {own: {source: {module: outside.reader, classes: 6}}}\ningest: {}")
+    source, settings = dataset_settings(Definitions(params), "own")
+    assert source.model_dump() == {"module": "outside.reader", "path": "data/raw/own", "classes": 6}
+    assert Definitions(params).dataset("own").kind == "cub"
+    inputs = IngestInputs(source=source, ingest=settings)
+    assert IngestInputs.parse(inputs.model_dump(mode="json")) == pickle.loads(pickle.dumps(inputs)) == inputs
+    ingest(source, settings, project / "shards", "own", 1)
+    shards = Shards(project / "shards")
+    assert (len(shards.rows("train")), len(shards.rows("test"))) == (6, 6)
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ("module: outside.redaer", r":4: datasets.own.source.module: .*No module named 'outside.redaer'"),
+        ("module: outside.helper", r":4: .*helper has no attribute `collection`"),
+        ("module: outside.reader\n      clases: 6", r":5: .*source.clases is not .*\n.*mean classes"),
+        ("module: outside.reader\n      classes: a", r":5: .*source.classes: .*valid integer"),
+        ("module: outside.reader\n      kind: folder", r":5: .*source.kind is not a setting"),
+    ],
+)
+def test_a_mistake_in_a_reader_is_an_error_with_line_and_key(source: str, message: str) -> None:
+    params = Params(text=f"datasets:\n  own:\n    source:\n      {source}\n")
+    with pytest.raises(UserError, match=message):
+        dataset_settings(Definitions(params), "own")
 
 
 def test_a_network_drops_the_fields_of_the_network_below() -> None:

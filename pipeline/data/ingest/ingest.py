@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from importlib import import_module
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,8 @@ def collection_of(source: Source, scratch: Path) -> Collection:
     scratch: a directory for files that the source extracts from archives. It must exist as long as pictures
     are read.
     """
-    collection: Collection = import_module(source.module).collection(source, scratch)
+    function = import_module(source.module).collection
+    collection: Collection = function(*(source, scratch)[: len(signature(function).parameters)])
     return collection
 
 

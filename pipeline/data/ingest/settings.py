@@ -1,10 +1,11 @@
 """The source of a data set, and the settings of ingest."""
 
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, get_args
 
-from pydantic import Field, model_validator
+from pydantic import Field, SerializeAsAny, TypeAdapter, model_validator
 
-from unseen.runtime.settings import Count, Seed, Strict
+from unseen.runtime.parts import PartSettings, opened
+from unseen.runtime.settings import Count, Seed, Strict, as_json
 
 
 class PartsSource(Strict):
@@ -169,7 +170,29 @@ class LandmarksSource(Strict):
         return self
 
 
-Source = Annotated[
+class OutsideSource(PartSettings):
+    """The reader of a user, the module `package.module`: a function `collection(settings, scratch)`, as in
+    the modules of pipeline/data/ingest/sources, and `Settings`, a subclass of `Strict` with the fields beside
+    `module`.
+
+    LIKE: the published data set whose settings the recipes have.
+    """
+
+    whole: ClassVar[bool] = True
+    required: ClassVar[tuple[str, ...]] = ("collection",)
+    LIKE: ClassVar[str] = "folder"
+    module: str
+
+    @property
+    def kind(self) -> str:
+        return self.LIKE
+
+    @classmethod
+    def fields_of(cls, part: type, path: str) -> dict[str, Any]:
+        return {}
+
+
+_Own = (
     PartsSource
     | FolderSource
     | CubSource
@@ -184,9 +207,15 @@ Source = Annotated[
     | Sfm120kSource
     | RoxfordSource
     | RparisSource
-    | LandmarksSource,
-    Field(discriminator="kind"),
+    | LandmarksSource
+)
+_OWN: TypeAdapter[_Own] = TypeAdapter(Annotated[_Own, Field(discriminator="kind")])
+Source = _Own | OutsideSource
+AnySource = SerializeAsAny[
+    Annotated[Source, opened(OutsideSource, lambda value: _OWN.validate_json(as_json(value)))]
 ]
+# the classes of sources, by their `kind`
+SOURCES = {cls.model_fields["kind"].default: cls for cls in get_args(_Own)}
 
 
 class IngestSettings(Strict):

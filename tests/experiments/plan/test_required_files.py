@@ -1,19 +1,18 @@
 """The check of files before any long stage: images, archives and checkpoints."""
 
 from pathlib import Path
-from typing import get_args
 
 import pytest
 
 from tests.params import project, resolve
 from unseen.data.ingest.settings import (
+    SOURCES,
     CollageSource,
     CubSource,
     FolderSource,
     InshopSource,
     LandmarksSource,
     PartsSource,
-    Source,
     TokensSource,
 )
 from unseen.experiments.plan.checks import require_checkpoint, require_files, require_statistics
@@ -23,7 +22,7 @@ from unseen.runtime.errors import UserError
 
 @pytest.mark.parametrize(
     "kind",
-    [kind for kind in get_args(get_args(Source)[0]) if "path" in kind.model_fields],
+    [kind for kind in SOURCES.values() if "path" in kind.model_fields],
     ids=lambda kind: kind.__name__,
 )
 def test_the_error_of_a_missing_set_has_a_remedy(tmp_path: Path, kind: type[CubSource]) -> None:
