@@ -17,7 +17,8 @@ def run(dataset: str, method: str, seed: int) -> None:
     evaluation = evaluate_run(Path("data/embeddings", name), inputs.settings.evaluate, tile_counter())
     with atomic_directory(Path("data/evaluation", name)) as directory:
         write(directory, evaluation)
-    write_json(Path("data/metrics", dataset, method, f"{seed}.json"), headline(evaluation.metrics))
+    numbers = headline(evaluation.metrics, inputs.settings.evaluate.metrics)
+    write_json(Path("data/metrics", dataset, method, f"{seed}.json"), numbers)
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ from unseen.config.study_row import StudyRow
 from unseen.data.ingest.settings import SOURCES, AnySource, IngestSettings, Source
 from unseen.evaluation.settings import EvaluateBlock, EvaluateSettings, Ranks
 from unseen.runtime.errors import UserError
+from unseen.runtime.parts import trusted
 from unseen.runtime.settings import Strict, as_json
 
 Settings = TypeVar("Settings", bound=Strict)
@@ -135,6 +136,8 @@ def _recall_at(definitions: Definitions, dataset: str) -> Ranks:
 
 def _validated(places: Sequence[Place], value: Any, model: type[Settings]) -> Settings:
     try:
-        return model.parse(value)
+        with trusted():
+            return model.parse(value)
     except ValidationError as error:
-        raise explained(error, [(place, {}) for place in places], dict.fromkeys(model.model_fields)) from None
+        known = dict.fromkeys(model.model_fields) | (value if isinstance(value, dict) else {})
+        raise explained(error, [(place, {}) for place in places], known) from None

@@ -1,17 +1,21 @@
 """The flat metrics and per-query results of several networks on the same rows, with intervals."""
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
+from jaxtyping import Float64
 
 from unseen.evaluation.clustering import nmi
 from unseen.evaluation.counted_gallery import NumpyGallery, TileCounter
 from unseen.evaluation.metrics import PerQuery, averages, class_means, per_query
 from unseen.evaluation.protocol import Protocol
+from unseen.evaluation.settings import OutsideMetric
 from unseen.evaluation.sides import Sides
 from unseen.evaluation.statistics.intervals import class_intervals
 from unseen.evaluation.tables import SELECTED
 from unseen.runtime.errors import UserError
+from unseen.runtime.parts import made
 
 DIGITS = 10  # decimals in the files; rounding differences between machines are smaller, all intervals larger
 NEIGHBOURS = 10  # per query in the neighbour tables
@@ -23,6 +27,7 @@ class Extent(NamedTuple):
     full_ranking: bool = True  # map, and the rank of every first relevant row
     nmi: bool = False  # of all rows of both sides
     class_means: bool = False  # every metric also as class_mean_<name>, in which classes have equal weights
+    own: Mapping[str, OutsideMetric] = {}  # metrics of a user, by name
 
 
 FULL_RANKING = Extent()
@@ -49,8 +54,9 @@ def evaluate(
 
     def ranked_rows(network: str, sides: Sides, keep: int = 0) -> PerQuery:
         label = f"evaluate: {network}"
-        full = extent.full_ranking
-        return per_query(*sides, protocol.recall_at, keep, label, full, counter=counter)
+        full, keep = extent.full_ranking, NEIGHBOURS if extent.own else keep
+        result = per_query(*sides, protocol.recall_at, keep, label, full, counter=counter)
+        return result._replace(own={name: _own(name, part, result) for name, part in extent.own.items()})
 
     result = ranked_rows(SELECTED, selected, NEIGHBOURS)
     results = {SELECTED: result}
@@ -82,6 +88,19 @@ def evaluate(
             results[network], values[network] = results[equal], values[equal]
         metrics.update({f"{network}_{name}": value for name, value in values[network].items()})
     return metrics, results
+
+
+def _own(name: str, settings: OutsideMetric, result: PerQuery) -> Float64[np.ndarray, "Q"]:
+    """The values of a metric of a user. Raises UserError unless each query that has a match has one."""
+    values = np.asarray(made(settings, {"per_query": result}).values())
+    expected = (result.row_id.shape, np.dtype(np.float64))
+    if (values.shape, values.dtype) != expected or not np.isfinite(values[result.relevant > 0]).all():
+        raise UserError(
+            f"evaluate.metrics.{name}: `values` of {settings.module} returns an array {values.shape} of type "
+            f"{values.dtype}; expected {expected[0]} of type float64, finite for each query with a match.",
+            "Correct `values`.",
+        )
+    return values
 
 
 def _are_equal(first: Sides, second: Sides) -> bool:

@@ -3,7 +3,7 @@
 All metrics of all networks are in data/evaluation (`metrics.json`).
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 LEVELS = ("easy_map", "medium_map", "hard_map")  # of the landmark benchmarks
 NAMES = ("recall_at_1", "map_at_r")
@@ -19,11 +19,14 @@ _NETWORKS = (
 )  # of a metric's prefix
 
 
-def headline(metrics: Mapping[str, float | int | str]) -> dict[str, float | int | str]:
-    """Of all metrics of a run: Recall@1 and MAP@R of the selected network with their intervals, MAP@R of
-    the features before training, the counts, and the hash of the protocol. For landmark benchmarks the MAP of
-    each level and its interval, and the medium MAP of the features before training."""
-    return {name: value for name, value in metrics.items() if _is_headline(name, value)}
+def headline(
+    metrics: Mapping[str, float | int | str], own: Collection[str] = ()
+) -> dict[str, float | int | str]:
+    """Of all metrics of a run: Recall@1, MAP@R and the metrics `own` of a user of the selected network with
+    their intervals, MAP@R of the features before training, the counts, and the hash of the protocol. For
+    landmark benchmarks the MAP of each level and its interval, and the medium MAP of the features before
+    training."""
+    return {name: value for name, value in metrics.items() if _is_headline(name, value, own)}
 
 
 def in_percent(metrics: Mapping[str, float | int | str], name: str) -> str:
@@ -34,10 +37,10 @@ def in_percent(metrics: Mapping[str, float | int | str], name: str) -> str:
     return f"{value} ({' to '.join(ends)})" if ends else value
 
 
-def _is_headline(name: str, value: float | int | str) -> bool:
+def _is_headline(name: str, value: float | int | str, own: Collection[str]) -> bool:
     if not isinstance(value, float):
         return not name.startswith(_NETWORKS)
     if name.startswith(FLOOR):
         return name == f"{FLOOR}map_at_r" or name.endswith("_medium_map")
     metric = next((name.removesuffix(end) for end in _ENDS if name.endswith(end)), name)
-    return not name.startswith(_NETWORKS) and (metric in NAMES or metric.endswith(LEVELS))
+    return not name.startswith(_NETWORKS) and (metric in (*NAMES, *own) or metric.endswith(LEVELS))

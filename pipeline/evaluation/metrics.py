@@ -17,7 +17,7 @@ neighbours, on the GPU if there is one).
 """
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Literal, NamedTuple
 
@@ -58,12 +58,13 @@ class PerQuery(NamedTuple):
     recall_at: tuple[int, ...]
     neighbours: Int64[np.ndarray, "Q T"]  # row ids of the nearest rows, padded with -1
     similarities: Float32[np.ndarray, "Q T"]
+    own: Mapping[str, Float64[np.ndarray, "Q"]] = {}  # metrics of a user, by name
 
     def columns(self) -> dict[str, Float64[np.ndarray, "Q"]]:
         """The per-query values by the name of their average."""
         recalls = {f"recall_at_{k}": self.recall[:, column] for column, k in enumerate(self.recall_at)}
         full = {} if self.ap is None else {"map": self.ap}
-        return {**recalls, "r_precision": self.r_precision, "map_at_r": self.ap_at_r, **full}
+        return {**recalls, "r_precision": self.r_precision, "map_at_r": self.ap_at_r, **full, **self.own}
 
 
 def quick_metrics(

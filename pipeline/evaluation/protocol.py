@@ -6,6 +6,7 @@ Two metrics files are comparable only if the hashes are equal.
 import dataclasses
 import hashlib
 import json
+from collections.abc import Mapping
 
 INTERVAL = (
     "Student's t with the CR2 variance of class means and 1 / sum w^2 - 1 degrees of freedom, joined with "
@@ -58,6 +59,9 @@ class Protocol(Declared):
     average: str = "arithmetic mean over queries"
     class_mean: str = "arithmetic mean over classes of the means over their queries"
     interval: str = f"of the average over classes: {INTERVAL}"
+    # of each metric of a user: its definition and its settings
+    metrics: Mapping[str, Mapping[str, object]] = dataclasses.field(default_factory=dict)
 
     def declaration(self) -> dict[str, object]:
-        return {**super().declaration(), "recall_at": sorted(set(self.recall_at))}
+        declared = {**super().declaration(), "recall_at": sorted(set(self.recall_at))}
+        return declared if self.metrics else {key: declared[key] for key in declared if key != "metrics"}

@@ -19,6 +19,7 @@ from unseen.evaluation.reduction import Reduction, apply, save
 from unseen.evaluation.settings import EvaluateSettings, Reduce
 from unseen.evaluation.sides import Sides, read_sides, sides_of
 from unseen.evaluation.tables import SELECTED, file_of, neighbour_table, query_table, write_table
+from unseen.runtime.errors import UserError
 from unseen.runtime.files import write_json
 
 GROUND_TRUTH = "ground_truth.parquet"
@@ -96,9 +97,13 @@ def _retrieval(
         settings.seed,
         _declared_reduction(settings.reduce),
         selected.training_protocol,
+        metrics={
+            name: part.model_dump(mode="json") | {"definition": part.DEFINITION}
+            for name, part in settings.metrics.items()
+        },
     )
     protocol = _with_scales(protocol, selected.scales)
-    extent = Extent(settings.map, settings.nmi, settings.class_means)
+    extent = Extent(settings.map, settings.nmi, settings.class_means, settings.metrics)
     metrics, results = evaluate(sides, others, protocol, extent, counter)
     if settings.approximate is not None:
         setting = KINDS[settings.approximate.kind](**settings.approximate.model_dump(exclude={"kind"}))
@@ -117,6 +122,11 @@ def _landmarks(
     ground_truth: pa.Table,
     settings: EvaluateSettings,
 ) -> Evaluation:
+    if settings.metrics:
+        raise UserError(
+            "evaluate.metrics does not apply to a set whose ground truth is a table.",
+            "Remove evaluate.metrics, or evaluate this data set in another run.",
+        )
     protocol = LandmarkProtocol(
         "test",
         settings.confidence,

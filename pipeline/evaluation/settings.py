@@ -1,9 +1,13 @@
 """The settings of evaluation and analysis: blocks `evaluate` and `analyze` of params.yaml."""
 
-from typing import Annotated, Literal
+import operator
+import re
+from typing import Annotated, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import Field, SerializeAsAny, field_validator
 
+from unseen.runtime.parts import PartSettings, opened
+from unseen.runtime.setting_names import Name
 from unseen.runtime.settings import Count, Seed, Strict
 
 MAX_RESAMPLES = 100_000  # of an interval
@@ -56,6 +60,27 @@ class HnswSettings(Strict):
 ApproximateIndex = Annotated[IvfSettings | IvfPqSettings | HnswSettings, Field(discriminator="kind")]
 
 
+class OutsideMetric(PartSettings):
+    """A metric of a user: `values()` of its class has a value for each query, whose mean is the metric.
+
+    DEFINITION: its meaning in words, which the hash of the protocol contains.
+    """
+
+    given: ClassVar[tuple[str, ...]] = ("per_query",)
+    required: ClassVar[tuple[str, ...]] = ("values", "DEFINITION")
+    DEFINITION: ClassVar[str]
+    module: str
+
+
+AnyMetric = SerializeAsAny[Annotated[OutsideMetric, opened(OutsideMetric)]]
+# names and prefixes in metrics.json and in the files per query (evaluation/evaluate.py)
+_TAKEN = re.compile(
+    r"(recall_at|class_mean|last|untrained|features|reduced|approximate|best_on_test)_.*|.*_(low|high)|row_id|"
+    r"label|relevant|r_precision|precision_at_1|ap|ap_at_r|map|map_at_r|nmi|first_positive|queries|classes|"
+    r"lone_queries|gallery|protocol|training_protocol"
+)
+
+
 class EvaluateBlock(Strict):
     """Block `evaluate`."""
 
@@ -72,6 +97,15 @@ class EvaluateBlock(Strict):
         None  # also an approximate index over the selected model's embeddings
     )
     approximate_sample: Count = 1000  # queries on which the index is compared with exact search
+    # metrics of a user (docs/extending.md), by their name
+    metrics: dict[Name, AnyMetric] = Field(default={}, exclude_if=operator.not_)
+
+    @field_validator("metrics")
+    @classmethod
+    def _free(cls, metrics: dict[str, OutsideMetric]) -> dict[str, OutsideMetric]:
+        if taken := list(filter(_TAKEN.fullmatch, metrics)):
+            raise ValueError(f"{taken[0]} is a name of the project: choose another one")
+        return metrics
 
 
 class EvaluateSettings(EvaluateBlock):

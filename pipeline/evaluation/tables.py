@@ -35,8 +35,9 @@ def query_table(result: PerQuery) -> pa.Table:
     """One row per query.
 
     Columns: row_id, label, relevant (R), recall_at_<K>, r_precision, ap_at_r, ap (only with the full
-    ranking), and first_positive (1-based rank). Lone queries have null in all but the first three.
-    first_positive is also null if the rank lies beyond the part of the ranking that was computed.
+    ranking), metrics of a user, and first_positive (1-based rank). Lone queries have null in all but the
+    first three. first_positive is also null if the rank lies beyond the part of the ranking that was
+    computed.
     """
     lone = result.relevant == 0
     columns = {
@@ -50,6 +51,7 @@ def query_table(result: PerQuery) -> pa.Table:
         "r_precision": pa.array(result.r_precision, mask=lone),
         "ap_at_r": pa.array(result.ap_at_r, mask=lone),
         **({} if result.ap is None else {"ap": pa.array(result.ap, mask=lone)}),
+        **{name: pa.array(values, mask=lone) for name, values in result.own.items()},
         "first_positive": pa.array(result.first, mask=result.first == 0),
     }
     return pa.table(columns)

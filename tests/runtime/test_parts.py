@@ -1,5 +1,6 @@
 """Parts from outside the project: their settings, errors and code, and whose import is refused."""
 
+import dataclasses
 import pickle
 from pathlib import Path
 from textwrap import indent
@@ -14,10 +15,16 @@ from unseen.config.definitions import Definitions
 from unseen.config.document import Params
 from unseen.config.inputs import IngestInputs
 from unseen.config.resolve import dataset_settings
+from unseen.config.resolve import settings as block
+from unseen.data.embeddings import write as write_embeddings
 from unseen.data.ingest.ingest import ingest
 from unseen.data.loader import TrainLoader
 from unseen.data.sampler import make_sampler
 from unseen.data.shards import Shards
+from unseen.evaluation.headline import headline
+from unseen.evaluation.protocol import Protocol
+from unseen.evaluation.run import Evaluation, evaluate_run
+from unseen.evaluation.settings import EvaluateBlock, EvaluateSettings
 from unseen.experiments.plan.files import modules_of, position_modules_of
 from unseen.frozen.head import head
 from unseen.methods import modules
@@ -140,6 +147,23 @@ def collection(settings, scratch):
     ]
     return Collection(settings.path, pictures, read)
 """
+METRIC = """
+class Reciprocal:
+    DEFINITION = "1 over the rank of the first relevant row, to a power"
+
+    def __init__(self, per_query, power: int = 1):
+        self.first, self.power = per_query.first, power
+
+    def values(self):
+        return 1.0 / self.first**self.power
+
+class Single(Reciprocal):
+    def values(self):
+        return super().values().mean()
+
+def mean(per_query):
+    return 1
+"""
 CLASS = "outside.circle:Circle"
 HEAD = "methods:\n  mine:\n    like: ms\n    loss:\n"
 
@@ -153,6 +177,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "outside/method.py").write_text(METHOD, encoding="utf-8")
     (tmp_path / "outside/images.py").write_text(IMAGES, encoding="utf-8")
     (tmp_path / "outside/reader.py").write_text(READER, encoding="utf-8")
+    (tmp_path / "outside/metric.py").write_text(METRIC, encoding="utf-8")
     (tmp_path / "outside/helper.py").write_text("def scaled(x, by):\n    return x * by\n", encoding="utf-8")
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.chdir(tmp_path)
@@ -299,6 +324,54 @@ def test_a_mistake_in_a_reader_is_an_error_with_line_and_key(source: str, messag
     params = Params(text=f"datasets:\n  own:\n    source:\n      {source}\n")
     with pytest.raises(UserError, match=message):
         dataset_settings(Definitions(params), "own")
+
+
+def evaluated(module: str, tmp_path: Path) -> Evaluation:
+    """Four vectors on a circle, with a metric of a user."""
+    angles = np.radians([0, 10, 32, 60])
+    embedding = np.stack([np.cos(angles), np.sin(angles)], 1).astype(np.float32)
+    rows = np.arange(4)
+    for name in ("", "-last", "-untrained", "-features"):
+        write_embeddings(tmp_path / f"test{name}.arrow", rows, rows % 2, embedding)
+    params = Params(text=f"evaluate: {{metrics: {{mrr: {{module: '{module}'}}}}, nmi: false}}")
+    settings = block(params, "evaluate", EvaluateBlock)
+    return evaluate_run(tmp_path, EvaluateSettings(**dict(settings) | {"recall_at": (1,)}))
+
+
+def test_a_metric(tmp_path: Path) -> None:
+    """The first relevant rows of the queries have the ranks 2, 3, 3 and 2."""
+    evaluation = evaluated("outside.metric:Reciprocal", tmp_path)
+    assert evaluation.metrics["mrr"] == evaluation.metrics["last_mrr"] == round(5 / 12, 10)
+    assert evaluation.metrics["mrr_low"] == evaluation.metrics["mrr_high"] == evaluation.metrics["mrr"]
+    assert evaluation.queries["selected"]["mrr"].to_pylist() == [1 / 2, 1 / 3, 1 / 3, 1 / 2]
+    assert "mrr_low" in headline(evaluation.metrics, ["mrr"])
+    assert isinstance(evaluation.protocol, Protocol)
+    declared: dict[str, Any] = evaluation.protocol.declaration()
+    assert declared["metrics"]["mrr"]["definition"].startswith("1 over the rank")
+    assert declared["metrics"]["mrr"]["power"] == 1
+    plain = dataclasses.replace(evaluation.protocol, metrics={})
+    assert "metrics" not in plain.declaration()
+    assert plain.hash() != evaluation.protocol.hash()
+    with pytest.raises(UserError, match=r"evaluate.metrics.mrr: .*Single returns an array \(\) of"):
+        evaluated("outside.metric:Single", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("metric", "message"),
+    [
+        ("mrr:\n  module: outside.metrics:Reciprocal", r":4: evaluate.metrics.mrr.module: .*No module"),
+        ("mrr:\n  module: outside.circle:Circle", r":4: .*mrr.module: .*Circle has no attribute `values`"),
+        ("mrr:\n  module: outside.metric:mean", r":4: .*mrr.module: .*mean is not a class"),
+        ("mrr:\n  module: outside.metric:Reciprocal\n  pwer: 2", r":5: .*mrr.pwer is not a"),
+        ("mrr:\n  module: outside.metric:Reciprocal\n  power: a", r":5: .*mrr.power: .*valid integer"),
+        ("map:\n  module: outside.metric:Reciprocal", r":2: evaluate.metrics: map is a name of the project"),
+        ("mrr: {power: 2}", r":3: evaluate.metrics.mrr.module is missing"),
+    ],
+)
+def test_a_mistake_in_a_metric_is_an_error_with_line_and_key(metric: str, message: str) -> None:
+    text = f"evaluate:\n  metrics:\n{indent(metric, ' ' * 4)}\n"
+    with pytest.raises(UserError, match=message):
+        block(Params(text=text), "evaluate", EvaluateBlock)
 
 
 def test_a_network_drops_the_fields_of_the_network_below() -> None:

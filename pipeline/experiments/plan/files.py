@@ -241,7 +241,8 @@ def files(run: Plan, code: Code) -> Iterator[tuple[Path, dict[str, Any]]]:
         export = ExportInputs(batch_size=run.export.batch_size, scales=run.export.scales)
         yield file(export, "export", dataset, method, modules=[*parts, *position_modules_of(recipe)])
         evaluate, analyze = with_reductions(run, dataset, method)
-        yield file(EvaluateInputs(evaluate=evaluate), "evaluate", dataset, method)
+        metrics = {part.module.partition(":")[0] for part in evaluate.metrics.values()}
+        yield file(EvaluateInputs(evaluate=evaluate), "evaluate", dataset, method, modules=metrics)
         source, _ = run.ingest[dataset]
         generator = source if isinstance(source, PartsSource) else None
         intervals = IntervalInputs(confidence=evaluate.confidence, seed=evaluate.seed)
