@@ -1,1 +1,25 @@
 """Shards, embedding files, decoding, transforms, samplers, splits and loaders. `ingest` writes shards."""
+
+from typing import TYPE_CHECKING
+
+from unseen.runtime.lazy import lazy
+
+if TYPE_CHECKING:
+    from unseen.data.ingest.collection import Collection, Picture
+    from unseen.data.ingest.files.tree import Tree
+    from unseen.data.ingest.releases import Published, PublishedFile
+    from unseen.data.sampler import Draw, drawn
+else:
+    __getattr__ = lazy(
+        {
+            "Collection": "unseen.data.ingest.collection:Collection",
+            "Draw": "unseen.data.sampler:Draw",
+            "Picture": "unseen.data.ingest.collection:Picture",
+            "Published": "unseen.data.ingest.releases:Published",
+            "PublishedFile": "unseen.data.ingest.releases:PublishedFile",
+            "Tree": "unseen.data.ingest.files.tree:Tree",
+            "drawn": "unseen.data.sampler:drawn",
+        }
+    )
+
+__all__ = ["Collection", "Draw", "Picture", "Published", "PublishedFile", "Tree", "drawn"]

@@ -1,1 +1,20 @@
 """Networks from images to feature maps, and blocks on feature maps. They import torch and timm only."""
+
+from typing import TYPE_CHECKING
+
+from unseen.runtime.lazy import lazy
+
+if TYPE_CHECKING:
+    from unseen.networks.backbone import Backbone, Features
+    from unseen.networks.staged import Published, Staged
+else:
+    __getattr__ = lazy(
+        {
+            "Backbone": "unseen.networks.backbone:Backbone",
+            "Features": "unseen.networks.backbone:Features",
+            "Published": "unseen.networks.staged:Published",
+            "Staged": "unseen.networks.staged:Staged",
+        }
+    )
+
+__all__ = ["Backbone", "Features", "Published", "Staged"]

@@ -2,3 +2,24 @@
 
 Stages do not depend on this package but on `device`: an edit elsewhere reruns nothing.
 """
+
+from typing import TYPE_CHECKING
+
+from unseen.runtime.lazy import lazy
+
+if TYPE_CHECKING:
+    from unseen.runtime.errors import UserError
+    from unseen.runtime.settings import Count, NonNegative, Positive, Share, Strict
+else:
+    __getattr__ = lazy(
+        {
+            "Count": "unseen.runtime.settings:Count",
+            "NonNegative": "unseen.runtime.settings:NonNegative",
+            "Positive": "unseen.runtime.settings:Positive",
+            "Share": "unseen.runtime.settings:Share",
+            "Strict": "unseen.runtime.settings:Strict",
+            "UserError": "unseen.runtime.errors:UserError",
+        }
+    )
+
+__all__ = ["Count", "NonNegative", "Positive", "Share", "Strict", "UserError"]

@@ -10,7 +10,8 @@ of Python. A file that is not Python (template, table) is included, with a diges
 its directory is included.
 
 A recipe may name a class from outside `unseen` (pipeline/runtime/parts.py). A module of the project directory
-is looked up by its name, and so is what it imports from there. A module of an installed distribution counts
+is looked up by its name, and so is what it imports from there. What it imports from a package of `unseen`
+counts as an import from the module of that name. A module of an installed distribution counts
 as name and version of the distribution.
 """
 
@@ -110,6 +111,17 @@ class Code:
         files = (path / "__init__.py", path.with_suffix(".py"))
         return next((file for file in files if file.is_file()), None)
 
+    def _sources(self, names: Iterable[str]) -> list[str]:
+        """The modules of those names that a package of `unseen` imports at their first use. The package also
+        imports them for type checkers."""
+        sources = []
+        for name in names:
+            package, _, attribute = name.rpartition(".")
+            path = self._files.get(package)
+            if name not in self._files and path is not None and path.name == "__init__.py":
+                sources += _for_type_checkers(path.read_text(encoding="utf-8")).get(attribute, [])
+        return sources
+
     def _distribution(self, module: str) -> dict[str, str]:
         """Name and version of the installed distribution of a module."""
         names = packages_distributions().get(module.partition(".")[0])
@@ -130,6 +142,7 @@ class Code:
             else:
                 package = name if path.name == "__init__.py" else name.rpartition(".")[0]
                 absolute = [resolve_name(module, package) for module in imports]
+                absolute += self._sources(absolute)
                 imports = [module for module in absolute if self._path(module) is not None]
             self._modules[name] = _Module(path, digest, imports)
         return self._modules[name]
@@ -149,6 +162,23 @@ def _read(text: str) -> tuple[str, list[str]]:
     return digest_of(tree), _imported(tree)
 
 
+@lru_cache(maxsize=64)
+def _for_type_checkers(text: str) -> dict[str, list[str]]:
+    """The module of each name that a module imports below `if TYPE_CHECKING`."""
+    checks = [node for node in ast.parse(text).body if _is_for_type_checkers(node)]
+    return {
+        alias.asname or alias.name: [node.module]
+        for check in checks
+        for node in check.body  # type: ignore[attr-defined]
+        if isinstance(node, ast.ImportFrom) and node.module
+        for alias in node.names
+    }
+
+
+def _is_for_type_checkers(node: ast.AST) -> bool:
+    return isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+
+
 def _parents(module: str) -> list[str]:
     parts = module.split(".")
     return [".".join(parts[:count]) for count in range(1, len(parts))]
@@ -164,7 +194,7 @@ def _imported(tree: ast.AST) -> list[str]:
             module = "." * node.level + (node.module or "")
             below = f"{module}." if node.module else module
             names += [module, *(f"{below}{alias.name}" for alias in node.names)]
-        elif not (isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"):
+        elif not _is_for_type_checkers(node):
             names += _imported(node)
     return names
 

@@ -33,10 +33,11 @@ from unseen.methods.settings import Recipe, parse_recipe
 from unseen.runtime.code import code_of
 from unseen.runtime.errors import UserError
 from unseen.runtime.parts import trusted
+from unseen.runtime.stage import PACKAGE
 
 LOSS = """
 from torch import nn
-from unseen.runtime.settings import Strict
+from unseen.runtime import Strict
 from .helper import scaled
 
 class Circle(nn.Module):
@@ -59,7 +60,7 @@ class Power(nn.Module):
 """
 NETWORK = """
 from torch import nn
-from unseen.networks.staged import Staged
+from unseen.networks import Staged
 
 class Conv2(Staged):
     plan, channels = (("first",), ("second",)), (4, 8)
@@ -70,8 +71,7 @@ class Conv2(Staged):
         self.first, self.second = nn.Conv2d(3, 4, kernel), nn.Conv2d(4, 8, kernel)
 """
 METHOD = """
-from unseen.methods.embedding import EmbeddingMethod
-from unseen.methods.settings import OutsideRecipe
+from unseen.methods import EmbeddingMethod, OutsideRecipe
 from .helper import scaled
 
 class Compact(EmbeddingMethod):
@@ -91,7 +91,7 @@ class Compact(EmbeddingMethod):
 """
 IMAGES = """
 import numpy as np
-from unseen.data.sampler import drawn
+from unseen.data import drawn
 
 class Pairs:
     steps_per_epoch = 5
@@ -125,8 +125,8 @@ class Grey(Noise):
 READER = """
 from pathlib import Path
 import numpy as np
-from unseen.data.ingest.collection import Collection, Picture
-from unseen.runtime.settings import Strict
+from unseen.data import Collection, Picture
+from unseen.runtime import Strict
 from .helper import scaled
 
 LIKE = "cub"
@@ -385,6 +385,7 @@ def test_a_network_drops_the_fields_of_the_network_below() -> None:
     built = require_compatible(recipe).backbone
     assert (built.channels, built.mean, built.network.second.kernel_size) == ((4, 8), (0.5,) * 3, (5, 5))
     assert "outside.network" in modules_of(recipe)
+    assert "unseen.networks.staged" in code_of(PACKAGE, Path()).closure(["outside.network"])
 
 
 @pytest.mark.parametrize(
