@@ -59,6 +59,7 @@ NAMES: dict[str, str | None] = {
     "runtime.Share": None,
     "runtime.Strict": "",
     "runtime.UserError": "what remedy",
+    "runtime.trusted": "packages",
 }
 PACKAGES = sorted({name.partition(".")[0] for name in NAMES})
 

@@ -74,5 +74,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 @click.version_option(package_name="unseen", message="%(version)s")
-def command() -> None:
+@click.option(
+    "--trust",
+    "packages",
+    multiple=True,
+    metavar="PACKAGE",
+    help="Models may import losses, poolings, networks and methods from this package. Those that the project "
+    "of the current directory names need no option.",
+)
+@click.pass_context
+def command(context: click.Context, packages: tuple[str, ...]) -> None:
     """Deep metric learning, evaluated on classes that were not seen in training."""
+    if packages:
+        from unseen.runtime.parts import trusted
+
+        context.with_resource(trusted(*packages))

@@ -9,6 +9,7 @@ from unseen.runtime.lazy import lazy
 
 if TYPE_CHECKING:
     from unseen.runtime.errors import UserError
+    from unseen.runtime.parts import trusted
     from unseen.runtime.settings import Count, NonNegative, Positive, Share, Strict
 else:
     __getattr__ = lazy(
@@ -19,7 +20,8 @@ else:
             "Share": "unseen.runtime.settings:Share",
             "Strict": "unseen.runtime.settings:Strict",
             "UserError": "unseen.runtime.errors:UserError",
+            "trusted": "unseen.runtime.parts:trusted",
         }
     )
 
-__all__ = ["Count", "NonNegative", "Positive", "Share", "Strict", "UserError"]
+__all__ = ["Count", "NonNegative", "Positive", "Share", "Strict", "UserError", "trusted"]

@@ -6,7 +6,7 @@
 without it they are the arguments of the class, with their types and defaults.
 
 A recipe.json may come from elsewhere. Therefore a class is imported only while the settings of the project
-are read (`trusted`), or if the project of the current directory names it.
+are read, if the project of the current directory names it, or if the caller trusts its package (`trusted`).
 """
 
 import inspect
@@ -30,7 +30,7 @@ from unseen.runtime.errors import UserError
 from unseen.runtime.settings import Strict
 from unseen.runtime.stage import ROOT
 
-_trust = ContextVar("_trust", default=False)
+_trust: ContextVar[tuple[str, ...]] = ContextVar("_trust", default=())  # packages; "": all
 _classes: dict[tuple[type["PartSettings"], str], type["PartSettings"]] = {}
 
 
@@ -71,9 +71,9 @@ def _restored(kind: type[PartSettings], path: str, values: dict[str, Any]) -> Pa
 
 
 @contextmanager
-def trusted() -> Iterator[None]:
-    """Within it, a recipe may import parts from outside."""
-    token = _trust.set(True)
+def trusted(*packages: str) -> Iterator[None]:
+    """Within it, a recipe may import parts from `packages`; none: from everywhere."""
+    token = _trust.set(packages or ("",))
     try:
         yield
     finally:
@@ -144,11 +144,12 @@ def outside(kind: type[PartSettings], block: Mapping[str, Any]) -> type[PartSett
     """The settings of the class that a block names. Raises pydantic.ValidationError at its key for a class
     that cannot be such a part, and UserError for one that this project does not name."""
     path = str(block[kind.key]) if kind.whole else _path(block[kind.key])
-    if (kind, path) not in _classes and not _trust.get() and not _is_named(path):
+    if (kind, path) not in _classes and not _is_trusted(path) and not _is_named(path):
+        name = re.split("[.:]", path)[0]
         raise UserError(
             f"The recipe imports {path}, code from outside `unseen` that this project does not name.",
             f"If you trust this code, name it with `{kind.key}` in params.yaml of the current directory, or "
-            "load the recipe within `unseen.runtime.parts.trusted()`.",
+            f"trust its package: `unseen --trust {name} ...`, in Python `unseen.runtime.trusted({name!r})`.",
         )
     try:
         return _settings(kind, path)
@@ -205,6 +206,12 @@ def arguments_of(part: type, given: tuple[str, ...] = ()) -> dict[str, Any]:
         default = ... if argument.default is argument.empty else argument.default
         fields[argument.name] = (types.get(argument.name, Any), default)
     return fields
+
+
+def _is_trusted(path: str) -> bool:
+    """Whether the class or module is of a package that the caller trusts."""
+    inside = path.replace(":", ".") + "."
+    return any(not package or inside.startswith(f"{package}.") for package in _trust.get())
 
 
 def _is_named(path: str) -> bool:

@@ -1,6 +1,7 @@
 """Parts from outside the project: their settings, errors and code, and whose import is refused."""
 
 import dataclasses
+import json
 import pickle
 from pathlib import Path
 from textwrap import indent
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 
+from unseen.cli.main import main
 from unseen.config.definitions import Definitions
 from unseen.config.document import Params
 from unseen.config.inputs import IngestInputs
@@ -425,7 +427,9 @@ def test_a_mistake_is_an_error_with_line_and_key(lines: list[str], message: str)
         resolved(*lines)
 
 
-def test_a_recipe_from_elsewhere_imports_only_what_the_project_names(project: Path) -> None:
+def test_a_recipe_from_elsewhere_imports_only_what_is_named(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     values = {"method": "baseline", "loss": {"module": CLASS, "gamma": 1}}
     with pytest.raises(UserError, match="imports os:system, code from outside"):
         parse_recipe({"method": "os:system"})
@@ -436,8 +440,28 @@ def test_a_recipe_from_elsewhere_imports_only_what_the_project_names(project: Pa
             parse_recipe(values)
     params.write_text(f'{HEAD}      "module": "{CLASS}"\n', encoding="utf-8")
     named = parse_recipe(values)
-    with trusted():
-        assert parse_recipe(values) == named
+    params.unlink()
+    monkeypatch.setattr("unseen.runtime.parts._classes", {})
+    with trusted("outsid", "other.circle"), pytest.raises(UserError, match="`unseen --trust outside "):
+        parse_recipe(values)
+    for packages in ((), ("outside",), ("other", "outside.circle")):
+        monkeypatch.setattr("unseen.runtime.parts._classes", {})
+        with trusted(*packages):
+            assert parse_recipe(values).model_dump() == named.model_dump()
+
+
+def test_a_command_trusts_a_package(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model = {"schema_version": 1, "classes": 2, "samples": 4, "seed": 0, "dataset": "parts"}
+    recipe = {"method": "baseline", "loss": {"module": CLASS, "gamma": 1}}
+    (project / "model").mkdir()
+    (project / "model/recipe.json").write_text(json.dumps(model | {"recipe": recipe}), encoding="utf-8")
+    messages = []
+    for options in ([], ["--trust", "outside"]):
+        with pytest.raises(SystemExit):
+            main([*options, "export-model", "model", "exported"])
+        messages.append(capsys.readouterr().err)
+    assert "imports outside.circle:Circle, code from outside" in messages[0]
+    assert "weights.safetensors is missing" in messages[1]
 
 
 def test_an_edit_of_an_imported_module_changes_the_code_of_its_method_alone(project: Path) -> None:
