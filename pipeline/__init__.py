@@ -1,6 +1,6 @@
 """unseen: deep metric learning evaluated on classes that were not seen in training.
 
-    from unseen import Catalog, Embedder, Network, evaluate, head, index, loss, pooling
+    from unseen import Catalog, Embedder, Network, evaluate, head, index, loss, pooling, train
 
     index(Path("photos"), Path("catalog"))
     index(Path("photos"), Path("catalog"), Network("vit_base_patch16_siglip_256.v2_webli"))
@@ -10,6 +10,7 @@
     loss("multi_similarity")(vectors, labels)      with the published constants
     pooling("gem", channels=2048)(maps)
     head("crt", channels=512)(maps)
+    train(images, labels, "ms", output="runs/mine").embed(images)
 
 A name is imported at its first use, so that the command starts quickly.
 
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from unseen.frozen.network import Network
     from unseen.methods.by_name import head, loss, pooling
     from unseen.runtime.errors import UserError
+    from unseen.training.fit import train
     from unseen_search.catalog.build import build as index
     from unseen_search.catalog.catalog import Answer, Catalog, Match, Product
 
@@ -53,6 +55,7 @@ _SOURCES = {
     "index": ("unseen_search.catalog.build", "build"),
     "loss": ("unseen.methods.by_name", "loss"),
     "pooling": ("unseen.methods.by_name", "pooling"),
+    "train": ("unseen.training.fit", "train"),
 }
 __all__ = [
     "Answer",
@@ -69,6 +72,7 @@ __all__ = [
     "index",
     "loss",
     "pooling",
+    "train",
 ]
 
 
