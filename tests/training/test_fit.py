@@ -1,6 +1,7 @@
 """`unseen.train`: the bytes of stage `train` for the same images, its folder, its errors."""
 
 import io
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from unseen.runtime import parts
 from unseen.training import fit, loop
 from unseen.training.fit import Trained, train
 
+PAGE = Path(__file__).resolve().parents[2] / "docs/from-pytorch-metric-learning.md"
 CPU = torch.device("cpu")
 RECIPE = recipe("baseline")
 
@@ -268,3 +270,19 @@ def test_a_name_is_the_published_recipe_for_own_images() -> None:
     chosen = fit._recipe({"like": "proxy_anchor", "dim": 16, "training.iterations": 7}, None)
     assert (chosen.loss.name, chosen.dim, chosen.training.iterations) == ("proxy_anchor", 16, 7)
     assert chosen.backbone.name == "resnet50.tv_in1k"
+
+
+@pytest.mark.slow
+def test_the_page_for_users_of_pytorch_metric_learning_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    blocks = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    assert len([line for line in blocks[1].splitlines() if line]) <= 15
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {"__name__": "page"}
+    for block in blocks:
+        exec(block, names)
+    recall, precision, low, high = map(float, capsys.readouterr().out.split())
+    assert 0.4 < low <= precision <= high <= recall <= 1
+    assert [row["iteration"] for row in names["trained"].history] == [10, 20]
+    assert (tmp_path / "runs/mine/model/weights.safetensors").is_file()

@@ -66,7 +66,9 @@ have the defaults of the tables above; keywords replace them.
 A call of a loss is checked: a wrong number, shape, type, device or range of labels, or a vector that is not
 of unit length, is a ValueError that names input, row and remedy. `unseen.head("crt", channels=512)` maps
 (B, L, H, W) to the vectors of both branches, `unseen.head("multihead", channels=(1024, 2048))` two maps to
-one vector; their settings are fields of the recipes of `crt` and `multihead`.
+one vector; their settings are fields of the recipes of `crt` and `multihead`. `unseen.train(images, labels,
+"ms", loss=module, output="runs/mine")` trains with a loss of your own
+([from pytorch-metric-learning](from-pytorch-metric-learning.md)).
 
 ```python
 import torch
