@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from unseen.experiments.plan.code import code_of
+from unseen.runtime.code import code_of
 from unseen.runtime.stage import PACKAGE
 
 # Arguments by name; None: a type. A change here breaks parts of users: it needs a line in CHANGELOG.md.

@@ -136,14 +136,16 @@ def _replacements(node: ast.AST, lines: Sequence[str]) -> Iterator[tuple[int, in
         case ast.Expr(value=ast.Call()) | ast.AugAssign() if one_line:
             yield from replace(node, "pass")
         case ast.Call(args=arguments, keywords=keywords) if one_line:
-            parts = [*arguments, *(keyword for keyword in keywords)]
-            if len(parts) > 1:
-                yield node.lineno, parts[-2].end_col_offset, node.end_col_offset - 1, ""
+            ends = [part.end_col_offset or 0 for part in arguments] + [
+                each.end_col_offset or 0 for each in keywords
+            ]
+            if len(ends) > 1:
+                yield node.lineno, ends[-2], (node.end_col_offset or 0) - 1, ""
             if len(arguments) > 1:
                 first, second = arguments[:2]
                 gap = lines[node.lineno - 1].encode()[first.end_col_offset : second.col_offset].decode()
                 new = f"{source(second)}{gap}{source(first)}"
-                yield node.lineno, first.col_offset, second.end_col_offset, new
+                yield node.lineno, first.col_offset, second.end_col_offset or 0, new
     tests = [node.test] if isinstance(node, ast.If | ast.While | ast.IfExp) else getattr(node, "ifs", [])
     for test in tests:
         if test.lineno == test.end_lineno:
