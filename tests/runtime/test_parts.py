@@ -329,12 +329,12 @@ def test_a_mistake_in_a_reader_is_an_error_with_line_and_key(source: str, messag
 
 
 def evaluated(module: str, tmp_path: Path) -> Evaluation:
-    """Four vectors on a circle, with a metric of a user."""
+    """Four vectors of two classes on a circle in each of four orthogonal planes, with a metric of a user."""
     angles = np.radians([0, 10, 32, 60])
-    embedding = np.stack([np.cos(angles), np.sin(angles)], 1).astype(np.float32)
-    rows = np.arange(4)
+    embedding = np.kron(np.eye(4), np.stack([np.cos(angles), np.sin(angles)], 1)).astype(np.float32)
+    rows = np.arange(16)
     for name in ("", "-last", "-untrained", "-features"):
-        write_embeddings(tmp_path / f"test{name}.arrow", rows, rows % 2, embedding)
+        write_embeddings(tmp_path / f"test{name}.arrow", rows, rows // 4 * 2 + rows % 2, embedding)
     params = Params(text=f"evaluate: {{metrics: {{mrr: {{module: '{module}'}}}}, nmi: false}}")
     settings = block(params, "evaluate", EvaluateBlock)
     return evaluate_run(tmp_path, EvaluateSettings(**dict(settings) | {"recall_at": (1,)}))
@@ -345,7 +345,7 @@ def test_a_metric(tmp_path: Path) -> None:
     evaluation = evaluated("outside.metric:Reciprocal", tmp_path)
     assert evaluation.metrics["mrr"] == evaluation.metrics["last_mrr"] == round(5 / 12, 10)
     assert evaluation.metrics["mrr_low"] == evaluation.metrics["mrr_high"] == evaluation.metrics["mrr"]
-    assert evaluation.queries["selected"]["mrr"].to_pylist() == [1 / 2, 1 / 3, 1 / 3, 1 / 2]
+    assert evaluation.queries["selected"]["mrr"].to_pylist() == [1 / 2, 1 / 3, 1 / 3, 1 / 2] * 4
     assert "mrr_low" in headline(evaluation.metrics, ["mrr"])
     assert isinstance(evaluation.protocol, Protocol)
     declared: dict[str, Any] = evaluation.protocol.declaration()
