@@ -18,9 +18,8 @@ def serve(catalog: Path, host: str, port: int, settings: ServiceSettings) -> Non
     catalog cannot be read, and if the port is not free.
     """
     try:
-        import uvicorn
-
         from unseen_search.service.app import create_app
+        from unseen_search.service.server import server_of
     except ModuleNotFoundError as error:
         raise UserError(
             f"unseen serve needs the package {error.name}.", "Install it with `pip install 'unseen[serve]'`."
@@ -31,20 +30,7 @@ def serve(catalog: Path, host: str, port: int, settings: ServiceSettings) -> Non
             f"Other machines can reach {host}, and no token is set.",
             f"Set {TOKEN} to a secret that requests must present, or use --host 127.0.0.1.",
         )
-    app = create_app(catalog, settings)
-    server = uvicorn.Server(
-        uvicorn.Config(
-            app,
-            host,
-            port,
-            log_level="warning",
-            server_header=False,
-            # Requests that wait for their turn are bounded, so that memory is.
-            limit_concurrency=settings.concurrent + settings.waiting,
-            timeout_keep_alive=5,
-            timeout_graceful_shutdown=10,
-        )
-    )
+    server = server_of(create_app(catalog, settings), host, port)
     try:
         sockets = [server.config.bind_socket()]
     except SystemExit:

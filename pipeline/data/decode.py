@@ -32,6 +32,7 @@ _XMP_ORIENTATION = re.compile(rb"tiff:Orientation(?:=\"|>)([1-8])")
 _ORIENTATION_TAG = 0x0112
 _NO_LENGTH = frozenset((0x01, *range(0xD0, 0xD9)))  # TEM, RST0-7, SOI
 _FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}  # SOF0-15 without DHT, JPG, DAC
+_MARKERS = 20_000  # before the frame header; a photo has a few dozen
 # A few bytes between the last scan and the end marker, as several cameras write, after all pixels. Damage
 # within a scan results in more such bytes (10 and more in trials on damaged files), and the image is refused.
 _HARMLESS = re.compile(r"\b[1-7] extraneous bytes before marker 0xd9")
@@ -118,7 +119,7 @@ def jpeg_header(encoded: UInt8[np.ndarray, "bytes"]) -> Jpeg | None:
         return None
     exif, xmp, position = 0, 0, 2
     try:
-        while True:
+        for _ in range(_MARKERS):
             if data[position] != 0xFF:
                 raise ValueError(f"corrupt JPEG header at byte {position}")
             marker = data[position + 1]
@@ -143,6 +144,7 @@ def jpeg_header(encoded: UInt8[np.ndarray, "bytes"]) -> Jpeg | None:
             position += 2 + length
     except (IndexError, struct.error):
         raise ValueError("truncated within the JPEG header") from None
+    raise ValueError(f"JPEG header with more than {_MARKERS:,} markers")
 
 
 def _xmp_orientation(segment: bytes) -> int:

@@ -24,7 +24,7 @@ from unseen_search.service.settings import ServiceSettings
 LARGEST = 20_000  # bytes of a photo
 _UPLOAD = 0.05  # seconds in which a body must arrive
 _SILENCE = 0.3  # seconds until the client ends a connection without an answer
-_HEADERS = {"Host": "x", "Connection": "close"}
+_HEADERS = {"Host": "localhost", "Connection": "close"}
 _LENGTHS = ("0", "-1", "+5", "0x10", "1e3", "x", "", "9" * 30, str(LARGEST + 1), "5, 5")
 _TARGETS = (
     "/find?k=5",

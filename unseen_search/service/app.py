@@ -9,9 +9,10 @@ GET  /metrics          counts and durations, for Prometheus
 GET  /openapi.json     the description of this interface
 
 A body that is too large, too slow or no photo is refused, and the service continues. Its pixels are counted
-before they are decoded. A row belongs to one catalog, whose fingerprint each answer contains: an address of
-an earlier catalog gives an error, never another picture. A catalog that is built again is loaded at the next
-request; the earlier one answers until then, and afterwards if the new one cannot be loaded.
+before they are decoded. A service without a token answers no page of another site. A row belongs to one
+catalog, whose fingerprint each answer contains: an address of an earlier catalog gives an error, never
+another picture. A catalog that is built again is loaded at the next request; the earlier one answers until
+then, and afterwards if the new one cannot be loaded.
 """
 
 import asyncio
@@ -20,14 +21,15 @@ import json
 import secrets
 import sys
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Literal, TypeVar
+from urllib.parse import urlsplit
 
 import numpy as np
 from fastapi import Depends, FastAPI, HTTPException, Query, Request, Response
-from fastapi.responses import HTMLResponse
+from fastapi.responses import HTMLResponse, JSONResponse
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
@@ -132,6 +134,8 @@ def create_app(directory: Path, settings: ServiceSettings) -> FastAPI:
     """
     current, metrics = Current(directory, settings.at_most_false), _Metrics()
     places = asyncio.Semaphore(settings.concurrent)
+    most = settings.concurrent + settings.waiting
+    photos = 0  # requests with a photo, each of which may hold its bytes
 
     # The pages of FastAPI that show the interface would load scripts from another host.
     app = FastAPI(
@@ -143,9 +147,23 @@ def create_app(directory: Path, settings: ServiceSettings) -> FastAPI:
     )
     token = _token_check(settings.token)
 
+    async def admitted() -> AsyncIterator[None]:
+        """Only the requests above the limit are refused."""
+        nonlocal photos
+        if photos >= most:
+            raise _busy()
+        photos += 1
+        try:
+            yield
+        finally:
+            photos -= 1
+
+    with_photo = [Depends(token), Depends(admitted)]
+
     @app.middleware("http")
     async def count(request: Request, call: Callable[[Request], Awaitable[Response]]) -> Response:
-        response = await call(request)
+        refusal = None if settings.token else _of_another_site(request)
+        response = await call(request) if refusal is None else refusal
         route = request.scope.get("route")
         path = getattr(route, "path", "other")  # not the path of the request: their number is not bounded
         metrics.requests.labels(path, response.status_code).inc()
@@ -158,7 +176,7 @@ def create_app(directory: Path, settings: ServiceSettings) -> FastAPI:
         try:
             await asyncio.wait_for(places.acquire(), settings.wait)
         except TimeoutError:
-            raise HTTPException(503, "The service is busy. Try again.", {"Retry-After": "1"}) from None
+            raise _busy() from None
         try:
             return await run_in_threadpool(work)
         except UserError as error:
@@ -170,11 +188,11 @@ def create_app(directory: Path, settings: ServiceSettings) -> FastAPI:
     async def page() -> str:
         return _PAGE
 
-    @app.post("/find", dependencies=[Depends(token)], openapi_extra=_PHOTO)
+    @app.post("/find", dependencies=with_photo, openapi_extra=_PHOTO)
     async def find(request: Request, k: Annotated[int, Query(ge=1, le=100)] = 10) -> Found:
         """The k nearest pictures of the photo in the body: JPEG, PNG, WebP, AVIF, HEIC, TIFF, BMP or GIF."""
-        photo = await _photo(request, settings)
-        answer = await in_turn(lambda: _find(current, photo, k))
+        photo = await _body(request, settings)
+        answer = await in_turn(lambda: _find(current, _checked(photo, settings), k))
         metrics.seconds.observe(answer.seconds)
         if answer.unknown:
             metrics.unknown.inc()
@@ -182,12 +200,12 @@ def create_app(directory: Path, settings: ServiceSettings) -> FastAPI:
                 await run_in_threadpool(_log_unknown, settings.unknown_log, photo, answer)
         return answer
 
-    @app.post("/regions/{catalog}/{row}", dependencies=[Depends(token)], openapi_extra=_PHOTO)
+    @app.post("/regions/{catalog}/{row}", dependencies=with_photo, openapi_extra=_PHOTO)
     async def regions(request: Request, catalog: str, row: int) -> Cause:
         """Which regions of the photo in the body, and of a picture of its answer, cause their similarity.
         `catalog` is the fingerprint in the answer. 410 if another catalog has replaced it."""
-        photo = await _photo(request, settings)
-        return await in_turn(lambda: _regions(current.get(), photo, catalog, row))
+        photo = await _body(request, settings)
+        return await in_turn(lambda: _regions(current.get(), _checked(photo, settings), catalog, row))
 
     @app.get("/photos/{catalog}/{row}", dependencies=[Depends(token)], response_class=Response)
     def picture(catalog: str, row: int) -> Response:
@@ -264,20 +282,35 @@ async def _body(request: Request, settings: ServiceSettings) -> bytes:
     return bytes(content)
 
 
-async def _photo(request: Request, settings: ServiceSettings) -> bytes:
-    """The body of a request, refused if it is not a picture or has too many pixels."""
-    content = await _body(request, settings)
+def _busy() -> HTTPException:
+    return HTTPException(503, "The service is busy. Try again.", {"Retry-After": "1"})
+
+
+def _of_another_site(request: Request) -> Response | None:
+    """The refusal of a request that a web page of another site sent to a service without a token: by a name
+    that its owner lets point to this machine (header Host), or across sites (header Origin)."""
+    host = request.headers.get("host", "")
+    name = urlsplit(f"//{host}").hostname or ""
+    served, _ = request.scope["server"] or ("localhost", None)  # None: no address, such as a local socket
+    origin = request.headers.get("origin", f"http://{host}")
+    if name not in ("localhost", "127.0.0.1", "::1", served) or urlsplit(origin).netloc != host:
+        return JSONResponse({"detail": "A service without a token answers only its own page."}, 403)
+    return None
+
+
+def _checked(photo: bytes, settings: ServiceSettings) -> bytes:
+    """The photo, refused if it is not a picture or has too many pixels."""
     try:
-        width, height = size_of(content)
+        width, height = size_of(photo)
     except ValueError as error:
         raise HTTPException(
-            422, f"a picture of {len(content):,} bytes cannot be read as a picture: {error}."
+            422, f"a picture of {len(photo):,} bytes cannot be read as a picture: {error}."
         ) from None
     if width * height > settings.largest_pixels:
         raise HTTPException(
             413, f"The photo has {width} x {height} pixels, the limit is {settings.largest_pixels:,} pixels."
         )
-    return content
+    return photo
 
 
 def _stored_photo(state: State, fingerprint: str, row: int) -> bytes:

@@ -18,6 +18,8 @@ class ServiceSettings(Strict):
     largest_pixels: Annotated[int, Field(gt=0, le=MAX_PIXELS)] = 64_000_000  # width x height of a photo
     upload_seconds: Annotated[float, Field(gt=0)] = 30.0  # for the body of one request
     concurrent: Annotated[int, Field(gt=0)] = 2  # photos that are embedded at the same time
-    waiting: Annotated[int, Field(gt=0)] = 64  # connections that wait besides; more are refused with 503
+    waiting: Annotated[int, Field(gt=0)] = (
+        64  # requests with a photo besides; further ones are refused with 503
+    )
     wait: Annotated[float, Field(gt=0)] = 10.0  # seconds that a photo waits for its turn
     unknown_log: Path | None = None  # a file with one JSON line per unknown photo

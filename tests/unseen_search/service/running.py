@@ -7,9 +7,8 @@ import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import uvicorn
-
 from unseen_search.service import app as service
+from unseen_search.service.server import server_of
 from unseen_search.service.settings import ServiceSettings
 
 PRODUCTS = 12
@@ -30,7 +29,7 @@ class Server:
 
     def __init__(self, catalog: Path, **settings: Any) -> None:
         app = service.create_app(catalog, ServiceSettings(**settings))
-        self.server = uvicorn.Server(uvicorn.Config(app, "127.0.0.1", 0, log_level="warning"))
+        self.server = server_of(app, "127.0.0.1", 0)
         self.socket = self.server.config.bind_socket()
         self.port: int = self.socket.getsockname()[1]
         self.thread = threading.Thread(target=self.server.run, args=([self.socket],))

@@ -1,11 +1,13 @@
 """Requests that the service refuses: no photo, too large, too slow, too many, without the token."""
 
+import contextlib
 import http.client
 import io
 import logging
 import socket
 import threading
 import time
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ from PIL import Image
 
 from tests.unseen_search.service.running import Reply, Server
 from unseen_search.service import app as service
+from unseen_search.service import server as limits
 
 
 @pytest.mark.parametrize(
@@ -63,7 +66,7 @@ def test_a_connection_that_ends_within_the_photo_is_no_error_of_the_service(
     catalog: Path, photos: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     head, counted = (
-        b"POST /find HTTP/1.1\r\nHost: x\r\n",
+        b"POST /find HTTP/1.1\r\nHost: 127.0.0.1\r\n",
         'unseen_requests_total{path="/find",status="400"} 2.0',
     )
     bodies = (b"Content-Length: 99\r\n\r\nx", b"Transfer-Encoding: chunked\r\n\r\n1\r\nxyz\r\n0\r\n\r\n")
@@ -110,7 +113,7 @@ def test_a_slow_body_and_a_busy_service_are_refused(
     monkeypatch.setattr(service, "_find", waiting)
     with Server(catalog, concurrent=1, wait=0.2, upload_seconds=0.3) as server:
         with socket.create_connection(("127.0.0.1", server.port)) as slow:
-            slow.sendall(b"POST /find HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\nx")
+            slow.sendall(b"POST /find HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 100\r\n\r\nx")
             assert b" 408 " in slow.recv(200).split(b"\r\n")[0]
         replies: list[Reply] = []
         first = threading.Thread(target=lambda: replies.append(server.find(photo)))
@@ -130,3 +133,100 @@ def test_requests_need_the_token(catalog: Path) -> None:
         assert server.request("POST", "/find", b"x", Authorization="Bearer secret").status == 422
         assert server.request("GET", "/photos/0/0").status == 401
         assert server.request("GET", "/").status == 200, "the page asks for the token"
+
+
+def connected(server: Server, first: bytes = b"") -> socket.socket:
+    connection = socket.create_connection(("127.0.0.1", server.port), timeout=30)
+    connection.sendall(first)
+    return connection
+
+
+def test_connections_without_a_request_end_and_stop_nobody(
+    catalog: Path, photos: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They send nothing, a part of a header byte by byte, or a part of a second header."""
+    monkeypatch.setattr(limits, "HEADER_SECONDS", 1.5)
+    photo, request = (photos / "product 00/0.png").read_bytes(), b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n"
+    with Server(catalog) as server:
+        idle = [connected(server, first) for first in (b"", request) for _ in range(100)]
+        second = connected(server, request + b"\r\n" + request)
+        assert server.find(photo).status == 200
+        slow = connected(server)
+        start = time.monotonic()
+        with contextlib.suppress(ConnectionError):
+            while time.monotonic() < start + 15:
+                slow.sendall(b"G")
+                time.sleep(0.1)
+        assert time.monotonic() < start + 15, "the connection was closed"
+        assert [connection.recv(10) for connection in idle] == [b""] * len(idle)
+        answer = b""
+        while piece := second.recv(10**6):
+            answer += piece
+        assert answer.startswith(b"HTTP/1.1 200 OK")
+        assert answer.count(b"HTTP/1.1") == 1
+        assert server.find(photo).status == 200
+    for connection in (*idle, second, slow):
+        connection.close()
+
+
+def test_only_the_uploads_above_the_limit_are_refused(
+    catalog: Path, photos: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    photo, leave, find = (photos / "product 00/0.png").read_bytes(), threading.Event(), service._find
+    monkeypatch.setattr(service, "_find", lambda *arguments: leave.wait(60) and find(*arguments))
+    replies: list[Reply] = []
+    with Server(catalog, concurrent=2, waiting=10, wait=60) as server:
+        threads = [threading.Thread(target=lambda: replies.append(server.find(photo))) for _ in range(30)]
+        for thread in threads:
+            thread.start()
+        deadline = time.monotonic() + 30
+        while len(replies) < 30 - 12 and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert [reply.status for reply in replies] == [503] * (30 - 12)
+        leave.set()
+        for thread in threads:
+            thread.join()
+        assert sorted(reply.status for reply in replies) == [200] * 12 + [503] * (30 - 12)
+        assert server.find(photo).status == 200
+
+
+def chunked_png(chunks: int) -> bytes:
+    """A PNG with empty chunks before its pixels."""
+    stream = io.BytesIO()
+    Image.new("RGB", (8, 8)).save(stream, "PNG")
+    content, empty = stream.getvalue(), b"\0\0\0\0zzZz" + zlib.crc32(b"zzZz").to_bytes(4, "big")
+    return content[:33] + empty * chunks + content[33:]
+
+
+@pytest.mark.parametrize(
+    "photo",
+    [chunked_png(8000), b"\xff\xd8" + b"\xff\xfe\0\2" * 24_000, b"\xff\xd8" + b"\xff" * 60_000],
+    ids=["chunks", "markers", "fill bytes"],
+)
+def test_refuses_a_header_with_too_many_parts(server: Server, photo: bytes) -> None:
+    reply = server.find(photo)
+    assert reply.status == 422
+    assert "cannot be read as a picture" in reply.json["detail"]
+    assert server.find(chunked_png(10)).status == 200
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"Host": "evil.example:8000"}, 403),
+        ({"Host": "127.0.0.1.evil.example"}, 403),
+        ({"Origin": "https://evil.example"}, 403),
+        ({"Origin": "null"}, 403),
+        ({"Host": "localhost:8000", "Origin": "http://localhost:8000"}, 200),
+        ({"Host": "[::1]:8000"}, 200),
+    ],
+)
+def test_a_page_of_another_site_reads_nothing_without_a_token(
+    server: Server, headers: dict[str, str], status: int
+) -> None:
+    assert server.request("GET", "/health", **headers).status == status
+
+
+def test_a_service_with_a_token_may_have_any_name(catalog: Path) -> None:
+    with Server(catalog, token="secret") as server:
+        assert server.request("GET", "/health", Host="shop.example").status == 200
