@@ -1,4 +1,4 @@
-"""What every loss and every pooling must satisfy, those of the library and those from outside.
+"""What every loss, pooling, network and method must satisfy, those of the library and those from outside.
 
     unseen check parts.circle:Circle gamma=80
 
@@ -20,14 +20,27 @@ from torch.nn.functional import normalize
 from unseen.losses.memory import CrossBatchMemory
 from unseen.losses.settings import Loss, LossSettings
 from unseen.methods import modules
+from unseen.methods.build import initial_method
+from unseen.methods.method import Method
+from unseen.methods.settings import AnyRecipe, Recipe
+from unseen.networks.settings import AnyBackbone, Backbone
 from unseen.poolings.settings import Pooling, PoolingSettings
 from unseen.runtime.errors import UserError
-from unseen.runtime.parts import PartSettings, trusted
+from unseen.runtime.parts import load, trusted
+from unseen.runtime.settings import Strict, as_json
 
 DIM, CLASSES, SAMPLES, CHANNELS, SIDE = 8, 4, 60, 16, 4
 STEPS = 50  # of a loss with a surrogate gradient
 _PRECISION = "Use full_precision and without_autocast of unseen.runtime.device.precision."
 _FINITE = "Divide by 1 at least, and add a small number below a root and to a norm."
+_ALONE = "Combine positions or channels, never images."
+# of a method: small images, unless the caller names others
+_RECIPE: dict[str, Any] = {
+    "backbone": {"name": "test_resnet", "pretrained": False, "arguments": {"output_stride": 16}},
+    "input": {"size": 64, "resize": 64},
+    "batch": {"classes": 4, "images_per_class": 3},
+    "dim": 16,
+}
 Check = Callable[[Any], None]
 
 
@@ -42,7 +55,7 @@ class Result(NamedTuple):
     failure: Failed | None
 
 
-def results(settings: PartSettings) -> Iterator[Result]:
+def results(settings: Strict) -> Iterator[Result]:
     """The result of each check of a part. An exception of the part is a failure too."""
     for check in checks_of(settings):
         failure = None
@@ -56,8 +69,12 @@ def results(settings: PartSettings) -> Iterator[Result]:
         yield Result((check.__doc__ or "").split("\n")[0], failure)
 
 
-def checks_of(settings: PartSettings) -> tuple[Check, ...]:
+def checks_of(settings: Strict) -> tuple[Check, ...]:
     """The checks that apply. A pooling with attributes may select its prototypes before it trains them."""
+    if isinstance(settings, Backbone):
+        return (maps, each_image_of_maps)
+    if isinstance(settings, Recipe):
+        return (unit_vectors, terms, parameters_of_method)
     if isinstance(settings, PoolingSettings):
         each = (shape, each_image, precision_of_vectors, zero_map)
         return each if settings.attributes else (*each, parameters_of_pooling)
@@ -72,24 +89,33 @@ def takes_references(settings: LossSettings) -> bool:
     return settings.inputs == "pairs" and len(inspect.signature(_loss(settings).forward).parameters) == 5
 
 
-def settings_of(path: str, values: dict[str, Any]) -> PartSettings:
+def settings_of(path: str, values: dict[str, Any]) -> Strict:
     """The settings of the class `package.module:Class`, which may be below the current directory.
 
-    Raises UserError for a class that cannot be imported or has no `forward`, and for wrong values.
+    Raises UserError for a class that cannot be imported or is no part, and for wrong values.
     """
     if os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())
+    path = path if ":" in path else ":".join(path.rsplit(".", 1))
     try:
-        forward = modules.load(path if ":" in path else ":".join(path.rsplit(".", 1))).forward
+        part = load(path)
+        inputs = len(inspect.signature(part.forward).parameters) - 1
     except Exception as error:  # the import runs code from outside
         raise UserError(
             f"{path} cannot be used as a part: {type(error).__name__}: {error}.",
             "Name a class with `forward` as package.module:Class, in the folder that contains the package.",
         ) from error
-    kind: Any = Pooling if len(inspect.signature(forward).parameters) == 2 else Loss  # self and feature maps
+    kind: Any = Pooling if inputs == 1 else Loss
+    block = {"module": path, **values}
+    if issubclass(part, Method):
+        kind, block = AnyRecipe, {**_RECIPE, **values, "method": path}
+    elif hasattr(part, "plan"):
+        stages = [*range(len(part.channels))]
+        block = {"module": path, "arguments": values, "pretrained": False, "stages": stages}
+        kind = AnyBackbone
     try:
         with trusted():
-            return TypeAdapter[PartSettings](kind).validate_python({"module": path, **values})
+            return TypeAdapter[Strict](kind).validate_json(as_json(block))
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         field = ".".join(map(str, first["loc"]))
@@ -106,9 +132,10 @@ def _require_equal(first: Tensor, second: Tensor, what: str, remedy: str, tolera
     _require(equal, f"{what} differ by {(first - second).abs().max().item():.3g}.", remedy)
 
 
-def _require_trained(module: nn.Module) -> None:
+def _require_trained(module: nn.Module, start_may_be_zero: bool = False) -> None:
+    """start_may_be_zero: of a network, whose residual branches may start with the factor 0."""
     parameters = [(name, each.grad) for name, each in module.named_parameters() if each.requires_grad]
-    idle = [name for name, gradient in parameters if gradient is None or not gradient.any()]
+    idle = [name for name, each in parameters if each is None or not (start_may_be_zero or each.any())]
     _require(not idle, f"No gradient reaches {', '.join(idle)}.", "Use it in forward, or make it a buffer.")
 
 
@@ -351,3 +378,74 @@ def parameters_of_pooling(settings: PoolingSettings) -> None:
     vector = _vector(settings, pooling(maps.requires_grad_()))
     (vector * torch.arange(vector.shape[1])).sum().backward()
     _require_trained(pooling)
+
+
+def _images(count: int, side: int) -> Tensor:
+    return torch.randn(count, 3, side, side, generator=torch.Generator().manual_seed(1))
+
+
+def maps(settings: Backbone) -> None:
+    """Each stage gives a finite map of its channels, and every parameter has a gradient."""
+    network = _built(lambda: modules.backbone(settings))
+    features = network(_images(2, 64)).maps
+    shapes, channels = [tuple(each.shape[:2]) for each in features], network.channels
+    what = f"The maps of two images have the shapes {shapes}; the channels are {channels}."
+    _require(shapes == [(2, each) for each in channels], what, "Correct channels or plan.")
+    _require(all(each.isfinite().all() for each in features), "A map is not finite.", _FINITE)
+    torch.stack([each.square().sum() for each in features]).sum().backward()
+    _require_trained(network, start_may_be_zero=True)
+
+
+def each_image_of_maps(settings: Backbone) -> None:
+    """The maps of an image in evaluation do not depend on the other images."""
+    network, images = _built(lambda: modules.backbone(settings)).eval(), _images(3, 64)
+    for one, all_ in zip(network(images[:1]).maps, network(images).maps, strict=True):
+        _require_equal(one, all_[:1], "The maps of an image in two batches", _ALONE, tolerance=1e-4)
+
+
+def _method(recipe: Recipe) -> tuple[Method, Tensor, Tensor]:
+    """A method in training mode, and a batch of three images of each class."""
+    method = initial_method(recipe, CLASSES, SAMPLES, seed=0).train()
+    return method, _images(3 * CLASSES, recipe.input.size), torch.arange(3 * CLASSES) // 3
+
+
+def unit_vectors(recipe: Recipe) -> None:
+    """An image gives a unit vector of dim numbers, which does not depend on the other images."""
+    method, images, _ = _method(recipe)
+    vectors = method.eval().embed(images)
+    what = f"The vectors of 12 images have the shape {tuple(vectors.shape)}; dim is {method.dim}."
+    _require(vectors.shape == (len(images), method.dim), what, "Correct dim or the embedding of Outputs.")
+    ones = torch.ones(len(images))
+    _require_equal(vectors.norm(dim=1), ones, "The lengths and 1", "Use `unit`.", tolerance=1e-4)
+    one = method.embed(images[:1])
+    _require_equal(one, vectors[:1], "The vectors of an image in two batches", _ALONE, tolerance=1e-4)
+
+
+def terms(recipe: Recipe) -> None:
+    """The terms of a batch are finite numbers, and equal for one and for two workers."""
+    totals = []
+    for slices in (1, 2):
+        method, images, labels = _method(recipe)
+        parts = [method(part) for part in images.chunk(slices)]
+        fields = {name: [getattr(part, name) for part in parts] for name in vars(parts[0])}
+        gathered = {name: None if each[0] is None else torch.cat(each) for name, each in fields.items()}
+        values = method.objective(type(parts[0])(**gathered), labels, torch.arange(len(labels)))
+        _require(bool(values), "There is no term.", "Return the terms of the loss by name.")
+        for name, each in values.items():
+            is_number = each.shape == () and bool(each.isfinite())
+            _require(is_number, f"Term {name} is {each.tolist()}.", "Return finite numbers of the batch.")
+        totals.append(torch.stack(list(values.values())))
+    remedy = "Each tensor of Outputs has a row for each image; terms read nothing else of a worker."
+    _require_equal(totals[0], totals[1], "The terms of one and two workers", remedy, tolerance=1e-4)
+
+
+def parameters_of_method(recipe: Recipe) -> None:
+    """Every parameter has a gradient, and is in one group of the optimizer."""
+    method, images, labels = _method(recipe)
+    values = method.objective(method(images), labels, torch.arange(len(labels)))
+    torch.stack(list(values.values())).sum().backward()
+    _require_trained(method, start_may_be_zero=True)
+    grouped = sum(map(len, method.parameter_groups().values()))
+    trained = sum(parameter.requires_grad for parameter in method.parameters())
+    what = f"The groups have {grouped} parameters, the method {trained}."
+    _require(grouped == trained, what, "Let proxies() return each of its vectors once.")

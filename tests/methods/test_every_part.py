@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from tests.device.host_reads import HostReads, pretend_gpu
-from tests.methods.small import CLASSES, SAMPLES, batch, parts_of, places, recipe
+from tests.methods.small import CLASSES, METHODS, SAMPLES, batch, parts_of, places, recipe
 from tools.docs.library import members
 from unseen.data.loader import TrainBatch
 from unseen.losses import settings as losses
@@ -17,8 +17,9 @@ from unseen.methods import checks, modules
 from unseen.methods.build import initial_method
 from unseen.methods.checks import vectors
 from unseen.networks.batch_norm import SynchronisedBatchNorm
+from unseen.networks.settings import Backbone
 from unseen.poolings import settings as poolings
-from unseen.runtime.parts import PartSettings
+from unseen.runtime.settings import Strict
 from unseen.training.optimizer import build_optimizer
 from unseen.training.step import Learner, train_step
 
@@ -39,6 +40,15 @@ BUILT: dict[str, Any] = {
     kind.model_fields["name"].default: kind(**SMALL.get(kind.model_fields["name"].default, {}))
     for kind in members(losses.Loss, poolings.Pooling, poolings.AttributePooling)
     if kind not in NO_MODULE
+}
+
+
+LARGER: dict[str, Any] = {
+    **{name: recipe(name, backbone={"batch_norm": "frozen"}) for name in METHODS},
+    **{
+        name: Backbone(name=name, pretrained=False, stages=(0, 1, 2))
+        for name in ("resnet20_preact", "mit_b1")
+    },
 }
 
 
@@ -75,11 +85,11 @@ def test_the_settings_state_what_the_module_states(settings: Any) -> None:
     ("settings", "check"),
     [
         pytest.param(settings, check, id=f"{name}-{check.__name__}")
-        for name, settings in BUILT.items()
+        for name, settings in {**BUILT, **LARGER}.items()
         for check in checks.checks_of(settings)
     ],
 )
-def test_a_part_has_a_property(settings: PartSettings, check: checks.Check) -> None:
+def test_a_part_has_a_property(settings: Strict, check: checks.Check) -> None:
     check(settings)
 
 

@@ -29,10 +29,11 @@ def _values(_: click.Context, __: click.Parameter, arguments: tuple[str, ...]) -
 @click.argument("part", metavar="PACKAGE.MODULE:CLASS")
 @click.argument("values", nargs=-1, metavar="[KEY=VALUE]...", callback=_values)
 def check(part: str, values: dict[str, Any]) -> None:
-    """Test a loss or a pooling of your own as those of the library are tested.
+    """Test a loss, pooling, network or method of your own as those of the library are tested.
 
     The package may be in the current directory. KEY=VALUE are the settings that the class needs, as in a
-    recipe. Prints a line for each property; the exit status is 1 if the part does not have one.
+    recipe; a method gets a small network and small images, unless they are named. Prints a line for each
+    property; the exit status is 1 if the part does not have one.
     """
     from unseen.losses.settings import LossSettings
     from unseen.methods.checks import results, settings_of, takes_references
