@@ -1,8 +1,9 @@
 """The command `unseen` and its subcommands.
 
-Subcommands of the graph (`run`, `study`, `clean`, `recipe`, `data`) work in the directory of the project. The
-others (`index`, `measure`, `ladder`, `claims`, `find`, `serve`, `evaluate`, `check`, `export-model`,
-`export-vectors`, `doctor`) need no graph; their paths are relative to the current directory.
+Subcommands of the graph (`run`, `study`, `clean`, `recipe`, `data`, `lock`) work in the project of the
+current directory: a clone, or what `init` made. The others (`index`, `measure`, `ladder`, `claims`, `find`,
+`serve`, `evaluate`, `check`, `export-model`, `export-vectors`, `doctor`) need no graph; their paths are
+relative to the current directory.
 """
 
 import os
@@ -12,7 +13,7 @@ from typing import Any
 
 import click
 
-from unseen.cli.commands import catalog, environment, graph, models, parts, photos, recipes, vectors
+from unseen.cli.commands import catalog, environment, graph, models, parts, photos, project, recipes, vectors
 from unseen.runtime.memory import LEAST, require_memory
 from unseen.runtime.stage import report_errors
 
@@ -44,6 +45,7 @@ COMPUTING = (
     *(models.export_model, models.export_vectors),
 )
 COMMANDS = (
+    *(project.init, project.lock),
     *(graph.run, graph.study, graph.clean),
     *(recipes.recipe, recipes.data),
     *map(_with_memory, COMPUTING),

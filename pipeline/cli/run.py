@@ -20,6 +20,8 @@ from unseen.config.stages import TrainSettings
 from unseen.runtime.errors import UserError
 from unseen.runtime.files import unwritable_is_an_error
 from unseen.runtime.leftovers import remove_leftovers
+from unseen.runtime.stage import PACKAGE, ROOT
+from unseen.runtime.version_lock import require_accepted
 
 _WITHOUT_RESULT = {"--dry", "-h", "--help", "-s", "--single-item"}
 _CLUSTER_LOG = LOGS / "cluster.log"
@@ -36,6 +38,7 @@ def run(arguments: Sequence[str], jobs: int | None) -> int:
     targets = [argument for argument in arguments if not argument.startswith("-")]
     params = Params()
     require_lists(params)
+    require_accepted(ROOT, PACKAGE)
     remove_leftovers(Path())
     with unwritable_is_an_error(Path("dvc.lock")):
         repair_graph_lock()

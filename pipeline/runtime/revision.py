@@ -4,7 +4,7 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-_CODE = ("pipeline", "stages", "unseen_search", "dvc_parallel", "params.yaml")
+_CODE = ("pipeline", "stages", "unseen_search", "dvc_parallel", "parts", "unseen.lock", "params.yaml")
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from unseen.runtime.files import system_problem
 from unseen.runtime.leftovers import remove_leftover_directories
 from unseen.runtime.memory import LEAST, require_memory
 from unseen.runtime.names import printable
+from unseen.runtime.version_lock import require_accepted
 
 PACKAGE = Path(__file__).resolve().parents[1]
 GRAPH = "dvc.yaml"
@@ -94,6 +95,7 @@ def main(run: Callable[..., None], *axes: str) -> None:
         with report_errors():
             _require_own_clone(Path(sys.argv[0]).resolve())
             enter_project()
+            require_accepted(ROOT, PACKAGE)
             if Path(sys.argv[0]).stem not in _SMALL:
                 require_memory(LEAST)
             remove_leftover_directories(ROOT)
@@ -118,7 +120,7 @@ def enter_project() -> None:
     if not in_project():
         raise UserError(
             f"Neither {ROOT} nor a directory above it contains {GRAPH}.",
-            "Change to the directory of a project, such as a clone of the repository.",
+            "`unseen init DIRECTORY` makes a project there; a clone of the repository is one, too.",
         )
 
 

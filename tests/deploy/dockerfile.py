@@ -94,6 +94,8 @@ def build(name: str, root: Path, arguments: dict[str, str]) -> None:
             environment.setdefault(variable, value)
         elif instruction == "COPY" and not inside.startswith("--from="):
             *sources, destination = inside.split()
+            if destination.endswith("/"):
+                (folder / destination).mkdir(parents=True, exist_ok=True)
             for source in sources:
                 place = folder / destination
                 if (ROOT / source).is_dir():

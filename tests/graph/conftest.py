@@ -15,6 +15,7 @@ from ruamel.yaml import YAML
 
 from tests.environment import environment_of
 from tests.forks import forks
+from unseen.runtime.digest import sha256_of
 
 ROOT = Path(__file__).resolve().parents[2]
 NETWORK = {
@@ -32,9 +33,17 @@ NETWORK = {
 }
 
 
+# Folders of data/ whose files every run reproduces to the byte; so it does the report of one commit.
+EQUAL = (
+    *("shards", "models", "embeddings", "positions", "evaluation", "analysis"),
+    *("metrics", "history", "sweep"),
+)
+
+
 @dataclass(frozen=True)
 class Project:
-    """A git clone of the project under `path`; `home` replaces the user's home directory.
+    """A git clone of the project under `path`; `home` replaces the user's home directory. `installed`: the
+    folder from which another project imports the packages.
 
     The commands `python`, `dvc` and `unseen` that `run` and `refused` execute are those of tests/forks.py, in
     directory `commands`. `environment` is that of the real ones.
@@ -43,9 +52,21 @@ class Project:
     path: Path
     home: Path
     commands: Path
+    installed: Path | None = None
 
     def environment(self) -> dict[str, str]:
-        return environment_of(self.path, self.home)
+        return environment_of(self.installed or self.path, self.home)
+
+    def digests(self, *folders: str, of: str = "") -> dict[str, str]:
+        """SHA-256 of each file in these folders of data/, or of those in a folder `of` below."""
+        found: dict[str, str] = {}
+        for folder in folders:
+            paths = (self.path / "data" / folder).rglob("*")
+            files = [path for path in sorted(paths) if path.is_file() and (not of or of in path.parts)]
+            assert files, f"no stage wrote files in {folder}"
+            names = (path.relative_to(self.path).as_posix() for path in files)
+            found |= dict(zip(names, (sha256_of(path) for path in files), strict=True))
+        return found
 
     def run(self, command: str, timeout: float = 500) -> str:
         """The output of a shell command, which must succeed."""

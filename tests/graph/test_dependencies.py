@@ -38,6 +38,6 @@ def test_only_resolve_depends_on_code_and_params() -> None:
     for name, stage in STAGES.items():
         code = [dep for dep in stage["deps"] if not dep.startswith("data/")]
         assert (code, "params" in stage) == (
-            (["pipeline", "stages", "studies"], True) if name == "resolve" else ([], False)
+            (["pipeline", "stages", "parts", "studies"], True) if name == "resolve" else ([], False)
         ), name
     assert set(STAGES) == {"resolve", *MODELS}

@@ -31,6 +31,7 @@ NOT_HERE = {
     "unseen find data/products ~/new.jpg --at-most-false 20%": (
         "needs the ladder; tests/cli/test_search.py runs it"
     ),
+    "cd ~/birds && unseen run": "minutes; tests/graph/test_own_project.py runs a small one",
     "make cluster": "installs packages; tests/repository/test_locks.py checks their pins",
     "unseen data cub": (
         "1.1 GB from a public server; tests/data/ingest/files/test_download.py downloads from a local one"
@@ -252,6 +253,11 @@ def two_workers_trained(project: Project, output: str) -> None:
 Check = Callable[[Project, str], None]
 
 
+def a_directory_becomes_a_project(project: Project, output: str) -> None:
+    assert "unseen run" in output
+    assert (project.home / "birds/unseen.lock").is_file()
+
+
 def the_studies_have_states(project: Project, output: str) -> None:
     lines = [line for line in output.splitlines() if line.startswith("crt-table-8 ")]
     assert [line.split()[4] for line in lines] == ["complete"]
@@ -259,6 +265,7 @@ def the_studies_have_states(project: Project, output: str) -> None:
 
 CHECKS: dict[str, Check] = {
     "make repro": everything_is_built,
+    "unseen init ~/birds": a_directory_becomes_a_project,
     "unseen doctor": nothing_is_missing,
     "dvc repro": nothing_is_built,
     "unseen run -j 4": no_stage_starts,

@@ -5,7 +5,6 @@ import os
 import shutil
 import subprocess
 import sys
-import sysconfig
 import zipfile
 from pathlib import Path
 
@@ -22,18 +21,8 @@ PRODUCTS = ("unseen_search", "dvc_parallel")
 def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An environment with the wheel and the packages of this one, but not its editable installation."""
     directory = tmp_path_factory.mktemp("wheel")
-    parts = (
-        "pipeline",
-        "stages",
-        "unseen",
-        "unseen_search",
-        "dvc_parallel",
-        "*.toml",
-        "README.md",
-        "LICENSE",
-    )
     listing = subprocess.run(
-        ["git", "ls-files", "-z", "-co", "--exclude-standard", *parts],
+        ["git", "ls-files", "-z", "-co", "--exclude-standard", "--", ":!tests", ":!benchmarks", ":!docs"],
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -43,14 +32,17 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in filter(None, files):
         (directory / "source" / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, directory / "source" / name, follow_symlinks=False)
-    build = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation"]
-    subprocess.run([*build, "--wheel-dir", ".", "./source"], cwd=directory, check=True)
+    build = "from setuptools.build_meta import build_wheel; build_wheel('..')"
+    subprocess.run(
+        [sys.executable, "-c", build], cwd=directory / "source", stdout=subprocess.DEVNULL, check=True
+    )
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", "venv"], cwd=directory, check=True)
     (packages,) = (directory / "venv/lib").glob("python*/site-packages")
     with zipfile.ZipFile(next(directory.glob("unseen-*.whl"))) as wheel:
         wheel.extractall(packages)
     # A path in a .pth file is not searched for further .pth files, such as that of the editable installation.
-    (packages / "others.pth").write_text(sysconfig.get_path("purelib"))
+    others = [path for path in sys.path if path.endswith("site-packages")]
+    (packages / "others.pth").write_text("\n".join(others), encoding="utf-8")
     return directory
 
 
@@ -109,6 +101,7 @@ def test_commands_without_the_graph_work_from_the_wheel(environment: Path, tmp_p
     (tmp_path / "labels.txt").write_text("a\na\nb\nb\n")
     working = [
         ["doctor"],
+        ["init", "birds"],
         ["index", "photos", "catalog", "--labels", "folders", "--size", "64"],
         ["find", "catalog", "photos/a/0.jpg", "--json"],
         ["evaluate", "vectors.npy", "--labels", "labels.txt"],
@@ -120,9 +113,10 @@ def test_commands_without_the_graph_work_from_the_wheel(environment: Path, tmp_p
     for arguments, (status, _, printed) in zip(working, results, strict=False):
         assert status == 0, (arguments, printed)
     assert "in no project" in results[0][1]
-    answer = json.loads(results[2][1])
+    answer = json.loads(results[3][1])
     assert answer["queries"][0]["matches"][0]["path"] == "a/0.jpg"
-    assert "MAP@R" in results[3][1]
+    assert "MAP@R" in results[4][1]
+    assert (tmp_path / "birds/params.yaml").read_bytes() == (ROOT / "params.yaml").read_bytes()
     for arguments, (status, _, printed) in zip(refused, results[len(working) :], strict=True):
         assert status == 1, arguments
         assert "contains dvc.yaml" in printed, arguments

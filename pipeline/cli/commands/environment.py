@@ -21,8 +21,8 @@ def doctor(verify: bool) -> None:
     """Print versions, devices, pretrained weights and data sets.
 
     The weights and data sets are those of block `run` in params.yaml. The exit status is 1 if
-    one of them is missing, or if --verify finds an output that differs. An installation without
-    the graph has no params.yaml.
+    one of them is missing, or if --verify finds an output that differs. Outside of a project
+    there is no params.yaml.
     """
     from unseen.cli.doctor import examine
 

@@ -40,7 +40,7 @@ def _recipe_names(kind: str, incomplete: str) -> list[str]:
 def recipe(dataset: str, method: str, revision: str | None) -> None:
     """Print every value of a recipe and the line that sets it.
 
-    An installation without the graph has no params.yaml: the recipe is the published one.
+    Outside of a project there is no params.yaml: the recipe is the published one.
     """
     if revision is not None:
         enter_project()
@@ -68,7 +68,7 @@ def data(dataset: str, directory: str | None) -> None:
     """Download the published files of a data set.
 
     A second call resumes; hashes are verified. DIRECTORY is relative to the project, or to the current
-    directory in an installation without the graph; default: data/raw/DATASET.
+    directory outside of a project; default: data/raw/DATASET.
     """
     from unseen.data.ingest.files.download import fetch
 
