@@ -13,6 +13,7 @@ from unseen.config.definitions import Definitions
 from unseen.config.stages import TrainSettings
 from unseen.data.ingest.releases import PUBLISHED, missing_data_error
 from unseen.data.ingest.settings import Source
+from unseen.experiments.plan.facts import Facts
 from unseen.experiments.plan.trainings import Training, located
 from unseen.methods.settings import Recipe
 from unseen.networks.networks import PROJECT_NETWORKS
@@ -119,7 +120,7 @@ def require_statistics(recipe: Recipe) -> None:
 
 
 def require_networks(
-    definitions: Definitions, trainings: Iterable[Training], machine: TrainSettings
+    definitions: Definitions, trainings: Iterable[Training], machine: TrainSettings, facts: Facts
 ) -> dict[tuple[str, str], int]:
     """The dimension of the embeddings of each method on each data set.
 
@@ -127,40 +128,26 @@ def require_networks(
     one that cannot be trained in several passes (`machine.images_per_pass`), and for a gradient noise of a
     term that the loss does not have.
     """
-    # torch and timm take seconds to import: checks that do not need them run first.
-    from unseen.methods.compatibility import require_compatible
-    from unseen.training.passes import require_rows_alone
-
     dimensions: dict[tuple[str, str], int] = {}
-    of_parts: dict[str, int] = {}  # recipes that differ in the training alone have the same network
     for training in trainings:
         with located(definitions, training):
-            require_measurable(training.recipe)
-        parts = training.recipe.model_dump_json(exclude={"batch", "optimizer", "schedule", "training"})
-        if parts not in of_parts:
-            with located(definitions, training):
-                try:
-                    method = require_compatible(training.recipe)
-                    if machine.images_per_pass is not None:
-                        require_rows_alone(method)
-                except UserError as error:
-                    raise UserError(f"{training.name}: {error.what}", error.remedy) from None
-            of_parts[parts] = method.dim
-        dimensions.setdefault((training.dataset, training.method), of_parts[parts])
+            try:
+                built = facts.built(training.recipe, machine.images_per_pass is not None)
+            except UserError as error:
+                raise UserError(f"{training.name}: {error.what}", error.remedy) from None
+            require_measurable(training.recipe, built.terms)
+        dimensions.setdefault((training.dataset, training.method), built.dim)
     return dimensions
 
 
-def require_measurable(recipe: Recipe) -> None:
-    """Raises UserError if `training.gradient_noise` names no loss term of the recipe. Training would raise
-    the same error at its first step."""
-    from unseen.methods.compatibility import loss_terms
-    from unseen.training.gradient_noise import LOSS
-
-    name, terms = recipe.training.gradient_noise, loss_terms(recipe)
-    if name not in (None, LOSS, *terms):
+def require_measurable(recipe: Recipe, terms: tuple[str, ...]) -> None:
+    """Raises UserError if `training.gradient_noise` names none of the terms of the loss, of which the last is
+    their sum. Training would raise the same error at its first step."""
+    name = recipe.training.gradient_noise
+    if name not in (None, *terms):
         raise UserError(
             f"training.gradient_noise: this recipe has no loss term {name!r}.",
-            f"Name one of {', '.join(terms)}, {LOSS} for their sum, or null to measure nothing.",
+            f"Name one of {', '.join(terms[:-1])}, {terms[-1]} for their sum, or null to measure nothing.",
         )
 
 

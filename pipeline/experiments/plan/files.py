@@ -61,6 +61,7 @@ from unseen.experiments.plan.checks import (
     require_schedule,
     require_statistics,
 )
+from unseen.experiments.plan.facts import Facts
 from unseen.experiments.plan.sizes import (
     require_batches,
     require_evaluable,
@@ -70,14 +71,13 @@ from unseen.experiments.plan.sizes import (
 )
 from unseen.experiments.plan.trainings import Training, located, of_folds, of_trials
 from unseen.experiments.sweep.space import Values, draw, trial_recipes
-from unseen.methods.settings import Cost, Recipe
+from unseen.methods.settings import Recipe
 from unseen.networks.networks import PROJECT_NETWORKS
 from unseen.runtime.code import Code
 from unseen.runtime.errors import UserError
 from unseen.runtime.settings import Strict
 from unseen.training.job import possible_worlds
 
-_OF_TRAINING = {"batch", "optimizer", "schedule", "training", "loss", "koleo_weight"}
 _BLOCKS = ("run", *MODELS, "methods", "datasets", "weights")  # each stage has a block with its name
 
 
@@ -165,9 +165,9 @@ def plan(params: Params) -> Plan:
     return run
 
 
-def check(run: Plan) -> None:
+def check(run: Plan, facts: Facts | None = None) -> None:
     """Raises UserError for problems of files, checkpoints, workers, networks and classes that would stop a
-    later stage of the run."""
+    later stage of the run. `facts`: those that are known; default: none."""
     for dataset, (source, _) in run.ingest.items():
         require_files(source, run.definitions.dataset(dataset).like)
     for dataset, method in product(run.axes.datasets, run.axes.ensembles):
@@ -188,7 +188,7 @@ def check(run: Plan) -> None:
     for dataset, size in sizes.items():
         if size is not None and run.axes.ensembles:
             require_folds(run.definitions.params, run.ensembles(dataset), dataset, size)
-    dimensions = require_networks(run.definitions, trainings, run.machine)
+    dimensions = require_networks(run.definitions, trainings, run.machine, facts or Facts(modules_of))
     for training in trainings:
         with located(run.definitions, training):
             require_statistics(training.recipe)
@@ -222,9 +222,9 @@ def _trainings(run: Plan) -> list[Training]:
     return trainings
 
 
-def files(run: Plan, code: Code) -> Iterator[tuple[Path, dict[str, Any]]]:
+def files(run: Plan, code: Code, facts: Facts | None = None) -> Iterator[tuple[Path, dict[str, Any]]]:
     """Path (relative to the root of the project) and content of every resolved file of the run."""
-
+    facts = facts or Facts(modules_of)
     known = run.definitions
 
     def file(
@@ -278,30 +278,15 @@ def files(run: Plan, code: Code) -> Iterator[tuple[Path, dict[str, Any]]]:
         sweeps=tuple(run.swept()),
         like=like,
         studies=studies_of_run(run.definitions, run.axes.methods),
-        costs=_costs(run),
+        costs={
+            dataset: {method: facts.cost(run.recipes[dataset, method]) for method in run.axes.methods}
+            for dataset in run.axes.datasets
+        },
         own_photos=tuple(
             name for name, (source, _) in run.ingest.items() if isinstance(source, FolderSource)
         ),
     )
     yield file(report, "report")
-
-
-def _costs(run: Plan) -> dict[str, dict[str, Cost]]:
-    from unseen.methods.cost import cost_of  # torch takes seconds to import: `plan` does not need it
-
-    costs: dict[str, Cost] = {}
-
-    def cost(recipe: Recipe) -> Cost:
-        """Recipes that differ in the training alone have the same embedding."""
-        key = recipe.model_dump_json(exclude=_OF_TRAINING)
-        if key not in costs:
-            costs[key] = cost_of(recipe)
-        return costs[key]
-
-    return {
-        dataset: {method: cost(run.recipes[dataset, method]) for method in run.axes.methods}
-        for dataset in run.axes.datasets
-    }
 
 
 def with_reductions(run: Plan, dataset: str, method: str) -> tuple[EvaluateSettings, AnalyzeSettings]:

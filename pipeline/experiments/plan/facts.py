@@ -1,0 +1,100 @@
+"""Facts of a recipe for which its networks are built: the dimension of the embeddings, the terms of the loss,
+the cost of the embedding.
+
+Stage `resolve` keeps them in files, by recipe, code and versions of libraries, so that it imports torch for a
+new recipe only.
+"""
+
+from collections.abc import Callable, Iterable
+from importlib.metadata import version
+from pathlib import Path
+from typing import TypeVar, cast
+
+from unseen.config.inputs import digest
+from unseen.methods.settings import Cost, Recipe
+from unseen.runtime.code import Code
+from unseen.runtime.files import write_json
+from unseen.runtime.memory import LEAST, require_memory
+from unseen.runtime.settings import Count, Strict
+from unseen.runtime.stage import PACKAGE
+
+KEPT = Path(".cache/unseen")  # in the project
+_OF_TRAINING = {"batch", "optimizer", "schedule", "training"}
+_LIBRARIES = ("torch", "torchvision", "timm", "transformers")
+_Kind = TypeVar("_Kind", bound=Strict)
+
+
+class Built(Strict):
+    """Of a recipe from which a method can be built."""
+
+    dim: Count  # of the embeddings
+    terms: tuple[str, ...]  # of the loss; the last is their sum
+
+
+class Facts:
+    """The facts of recipes. `modules_of` lists the modules that a recipe names. `folder` has the files; None
+    keeps none."""
+
+    def __init__(self, modules_of: Callable[[Recipe], Iterable[str]], folder: Path | None = None) -> None:
+        self._modules_of, self._folder = modules_of, folder
+        roots = {"unseen": PACKAGE, "unseen.stages": PACKAGE / "stages"}
+        self._code = Code(roots, Path(), all_modules=True)
+        self._known: dict[str, Strict] = {}
+
+    def built(self, recipe: Recipe, in_passes: bool) -> Built:
+        """Recipes that differ in the training alone are built once.
+
+        Raises UserError for a recipe from which no method can be built, such as one with an unknown network,
+        and for one that cannot be trained in several passes (`in_passes`).
+        """
+
+        def build() -> Built:
+            from unseen.methods.compatibility import loss_terms, require_compatible
+            from unseen.training.gradient_noise import LOSS
+            from unseen.training.passes import require_rows_alone
+
+            method = require_compatible(recipe)
+            if in_passes:
+                require_rows_alone(method)
+            return Built(dim=method.dim, terms=(*loss_terms(recipe), LOSS))
+
+        parts = f"{in_passes} {recipe.model_dump_json(exclude=_OF_TRAINING)}"
+        return self._fact(Built, parts, recipe, ("methods.compatibility", "training.passes"), build)
+
+    def cost(self, recipe: Recipe) -> Cost:
+        """Recipes that differ in training and loss alone have the same embedding."""
+
+        def count() -> Cost:
+            from unseen.methods.cost import cost_of
+
+            return cost_of(recipe)
+
+        parts = recipe.model_dump_json(exclude=_OF_TRAINING | {"loss", "koleo_weight"})
+        return self._fact(Cost, parts, recipe, ("methods.cost",), count)
+
+    def _fact(
+        self,
+        kind: type[_Kind],
+        parts: str,
+        recipe: Recipe,
+        modules: Iterable[str],
+        compute: Callable[[], _Kind],
+    ) -> _Kind:
+        name = f"{kind.__name__} {parts}"
+        if name not in self._known:
+            path = self._path(name, recipe, modules)
+            if path is not None and path.is_file():
+                self._known[name] = kind.model_validate_json(path.read_bytes())
+            else:
+                require_memory(LEAST)  # of torch
+                self._known[name] = compute()
+                if path is not None:
+                    path.parent.mkdir(parents=True, exist_ok=True)
+                    write_json(path, self._known[name].model_dump(mode="json"))
+        return cast("_Kind", self._known[name])
+
+    def _path(self, name: str, recipe: Recipe, modules: Iterable[str]) -> Path | None:
+        if self._folder is None:
+            return None
+        code = self._code.closure([*(f"unseen.{module}" for module in modules), *self._modules_of(recipe)])
+        return self._folder / f"{digest([name, code, [version(library) for library in _LIBRARIES]])}.json"
