@@ -6,7 +6,7 @@ from unseen.evaluation.statistics.better import DECIDABLE, LEAST
 from unseen.report.comparison import Pair, bounds
 from unseen.report.dataset import DataSet, MethodStyle
 from unseen.report.networks import protocols
-from unseen.report.words import listed, name_of, points, probability, signed_points
+from unseen.report.words import name_of, points, probability, signed_points
 
 MAX_OPEN = 5  # pairs; with more, those without the best method are collapsed
 
@@ -47,7 +47,7 @@ def table_of(pairs: list[Pair], methods: tuple[MethodStyle, ...]) -> dict[str, A
         "collapsed": rows[leading:],
         "tests": len(pairs),
         "classes": f"{pairs[0].verdict.comparison.classes:,}",
-        "least": listed([f"{points(LEAST[metric])} points of {name_of(metric)}" for metric in metrics]),
+        "least": " or ".join(f"{points(LEAST[metric])} points of {name_of(metric)}" for metric in metrics),
     }
 
 
