@@ -11,11 +11,15 @@ from tools.docs.markdown import wrapped
 from unseen.experiments.claims.built_in import COMMITTED as BUILT_IN
 from unseen.experiments.claims.built_in import BuiltIn, built_in
 from unseen.experiments.claims.claim import OF_CLASSES, Claim, Claims, claims
-from unseen.experiments.claims.results import CellResult, Comparison, Results, load
+from unseen.experiments.claims.results import NOT_JUDGED, Comparison, Effect, Results, Verdict, load
+from unseen.experiments.claims.run import change
 from unseen.experiments.claims.state import NOT_RUN, built_in_state_of, state_of
-from unseen.experiments.claims.verdict import CONFIDENCE, RESAMPLES, Verdict
 
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
+_NOT_JUDGED = (
+    "`not judged`: recorded without class means, so no verdict by the rule. These intervals contain those of "
+    "resampled classes and seeds and of Student's t over seeds, and are too narrow for few classes."
+)
 _PAPERS = {"gsp": "GSP", "crt": "CRT", "multihead": "Multi-Head", "irt": "IRT"}
 _METRICS = {
     "map_at_r": "MAP@R, points",
@@ -25,7 +29,7 @@ _METRICS = {
     "direction_covariance": "noise of gradient directions",
     "log_backward_seconds": "backward CPU seconds, ratio",
 }
-_HEAD, _RULE = f"""# Claims
+_TEXT = """# Claims
 
 Written by `python -m tools.docs.claims` from pipeline/experiments/claims/results.json and built_in.json; do
 not edit.
@@ -68,18 +72,21 @@ __BUILT_IN__
 
 ## The verdict
 
-d is second arm - first arm, paired by seed, and for MAP@R and Recall@1 by test class. The effect is the mean
-of d over seeds, classes (weighted by their photos), splits and networks. Its {CONFIDENCE:.0%} interval
-contains that of {RESAMPLES:,} resamples of seeds and classes (both drawn, for all splits and networks
-together) and Student's t interval over seeds. For numbers of a whole training it is the latter.
+The [rule for better](statistics.md) decides. d is second arm - first arm, paired by seed, and for MAP@R and
+Recall@1 by test class. The effect is the mean of d over seeds, classes (weighted by their photos), splits and
+networks. All claims of a setting are one family, in which Holm's method adjusts p.
 
-- **confirmed**: the whole interval is on the side that the claim expects (for "equal": within the margin).
-- **refuted**: the whole interval is on the other side (outside the margin).
+- **confirmed**: the second arm is better by the rule (for "less": worse; for "equal": the whole interval is
+  within the margin of the claim).
+- **refuted**: the rule decides for the other side (for "equal": for a difference of the margin or more).
+- **equal**: the whole interval is within 0.3 points of MAP@R or 0.5 points of Recall@1.
+- **below the floor**: the better arm is not above the [floor](#the-floor), by the mean over splits and
+  networks. There is no verdict.
 - **open**: otherwise.
 
-Intervals are not widened for the number of claims: of 20 true null effects one is expected to be called
-significant. The cells (a network on a split) have the same rule. Whole networks have one cell.
-""".split("__BUILT_IN__")
+The cells (a network on a split) have intervals and no verdict. Whole networks have one cell.
+"""
+_HEAD, _RULE = _TEXT.split("__BUILT_IN__")
 
 
 def markdown(results: Results, of_built_in: Results) -> str:
@@ -100,6 +107,7 @@ def markdown(results: Results, of_built_in: Results) -> str:
         f"Whole networks: {of_built_in.photos:,} images of `{of_built_in.data}`, {of_built_in.seeds} seeds, "
         f"{of_built_in.cpu_seconds / 60:.0f} CPU minutes.",
         "",
+        *([_NOT_JUDGED, ""] if NOT_JUDGED in (*states.values(), *whole.values()) else []),
         f"Frozen networks: {_counts(states)}. Whole networks: {_counts(whole)}. {_agreement(states, whole)}",
         "",
         *_floor(all_claims, states, results),
@@ -123,7 +131,7 @@ def _floor(all_claims: Claims, states: dict[str, str], results: Results) -> Iter
         "The frozen features without a head and without training: the mean of the last map, for ViT-Tiny the "
         "class token. Beside each number is how many arms of the claims on that metric are above it, by "
         "their mean over seeds. An arm below the floor has lost more by its random start than its training "
-        "gained: a verdict on two such arms shows which of them loses less."
+        "gained: there is no verdict on two such arms."
     )
     yield ""
     yield from _floor_table(all_claims, states, results)
@@ -169,19 +177,19 @@ def _table(own: dict[str, Claim], *settings: tuple[dict[str, str], Results]) -> 
 
 
 def _cells(own: dict[str, Claim], *settings: tuple[dict[str, str], Results]) -> Iterator[str]:
-    yield "| claim | network | split | first arm | second arm | effect | verdict |"
-    yield "| --- | --- | --- | --- | --- | --- | --- |"
+    yield "| claim | network | split | first arm | second arm | effect |"
+    yield "| --- | --- | --- | --- | --- | --- |"
     for states, results in settings:
         for name in (name for name in own if states[name] in VERDICTS):
             for cell in results.claims[name].cells:
                 first, second = (_number(own[name], value) for value in (cell.first, cell.second))
-                row = (name, cell.network, cell.split, first, second, _effect(own[name], cell), cell.verdict)
+                row = (name, cell.network, cell.split, first, second, _effect(own[name], cell))
                 yield f"| {' | '.join(row)} |"
 
 
 def _counts(states: dict[str, str]) -> str:
     counts = Counter(states.values())
-    return ", ".join(f"{counts[state]} {state}" for state in (*VERDICTS, NOT_RUN))
+    return ", ".join(f"{counts[state]} {state}" for state in (*VERDICTS, NOT_RUN) if counts[state])
 
 
 def _agreement(states: dict[str, str], whole: dict[str, str]) -> str:
@@ -228,15 +236,14 @@ def _built_in(setting: BuiltIn) -> str:
     return "\n".join(paragraphs)
 
 
-def _effect(claim: Claim, result: Comparison | CellResult) -> str:
-    values = (result.difference, result.low, result.high)
-    if claim.metric == "log_backward_seconds":
-        middle, low, high = (f"{math.exp(value):.2f}" for value in values)
-    elif claim.metric in OF_CLASSES:
-        middle, low, high = (f"{100 * value:+.2f}" for value in values)
+def _effect(claim: Claim, result: Effect) -> str:
+    if claim.metric == "log_backward_seconds" and result.low is not None and result.high is not None:
+        middle, low, high = (math.exp(value) for value in (result.difference, result.low, result.high))
+        text = f"{middle:.2f} [{low:.2f}, {high:.2f}]"
     else:
-        middle, low, high = (f"{value:+.5f}" for value in values)
-    return f"{middle} [{low}, {high}]"
+        text = change(result) if claim.metric in OF_CLASSES else change(result, 1.0, 5)
+    p_value = result.p_value if isinstance(result, Comparison) else None
+    return text if p_value is None else f"{text}, p {p_value:.2g}"
 
 
 def _number(claim: Claim, value: float) -> str:

@@ -5,20 +5,21 @@ import sys
 from collections.abc import Iterator
 
 from tools.docs.markdown import wrapped
+from unseen.evaluation.statistics.better import CONFIDENCE
 from unseen.experiments.catalogue import Catalogued, study_of
 from unseen.experiments.claims.claim import claims
 from unseen.experiments.claims.frozen_study import (
-    CONFIDENCE,
     METRICS,
     FrozenStudy,
     StudyResult,
     StudyResults,
-    change,
     frozen_studies,
     load_studies,
     points,
     printed_dataset,
 )
+from unseen.experiments.claims.results import NOT_JUDGED
+from unseen.experiments.claims.run import change
 from unseen.experiments.printed.model import names
 from unseen.report.words import name_of
 
@@ -43,9 +44,8 @@ unseen claims {options} \\
   schedule are replaced. The tables therefore compare the rows as heads; their numbers are not those of the
   papers.
 - A number is the mean over the splits; ± is the deviation over seeds. The difference is that of MAP@R from
-  the reference row, in points, with its {confidence} interval over seeds and test classes (both drawn; the
-  [rule of the claims](claims.md#the-verdict)). A difference is bold if its interval excludes zero. Intervals
-  are not widened for the number of rows.
+  the reference row, in points, with its {confidence} interval over seeds and test classes. The verdict
+  is that of the [rule for better](statistics.md): the reference is the control, the others are one family.
 - The first row is the floor: the features of the frozen network without a head and without training, which
   are the mean of its last map or the class token of a transformer
   ([by network and split](claims.md#the-floor)).
@@ -80,7 +80,14 @@ def _section(name: str, study: FrozenStudy, result: StudyResult, results: StudyR
     yield f"Study `{name}` on {networks}, with {changes}. {_summary(study, result)}"
     yield ""
     has_printed = any(row.printed is not None for row in result.rows.values())
-    columns = ["row", "MAP@R", "Recall@1", "difference", *([_printed(item)] if has_printed else [])]
+    columns = [
+        "row",
+        "MAP@R",
+        "Recall@1",
+        "difference",
+        "verdict",
+        *([_printed(item)] if has_printed else []),
+    ]
     yield f"| {' | '.join(columns)} |"
     yield f"| {' | '.join(['---'] * len(columns))} |"
     floors = [floor for floor in results.floors if floor.network in study.networks]
@@ -88,10 +95,9 @@ def _section(name: str, study: FrozenStudy, result: StudyResult, results: StudyR
     cells = [FLOOR, *(f"{100 * mean:.2f}" for mean in means), *[""] * (len(columns) - 3)]
     yield f"| {' | '.join(cells)} |"
     for row in result.rows.values():
-        difference = change(row) or "reference"
-        if row.low is not None and row.high is not None and (row.low > 0 or row.high < 0):
-            difference = f"**{difference}**"
-        cells = [row.label, points(row.map_at_r), points(row.recall_at_1), difference]
+        difference = change(row.effect) if row.effect else "reference"
+        verdict = (row.verdict or NOT_JUDGED) if row.effect else ""
+        cells = [row.label, points(row.map_at_r), points(row.recall_at_1), difference, verdict]
         cells += [f"{row.printed:g}" if row.printed is not None else ""] if has_printed else []
         yield f"| {' | '.join(cells)} |"
 
@@ -104,13 +110,16 @@ def _printed(item: Catalogued) -> str:
 def _summary(study: FrozenStudy, result: StudyResult) -> str:
     rows = list(result.rows.values())
     best = max(rows, key=lambda row: row.map_at_r.mean)
-    higher = sum(row.low is not None and row.low > 0 for row in rows)
-    lower = sum(row.high is not None and row.high < 0 for row in rows)
     reference = result.rows[study.reference].label
-    text = (
-        f"Highest MAP@R: {best.label}. The interval of the difference from {reference} is above zero for "
-        f"{higher} of {len(rows) - 1} other rows and below zero for {lower}."
-    )
+    verdicts = [row.verdict for row in rows if row.effect]
+    text = f"Highest MAP@R: {best.label}. "
+    if None in verdicts:
+        text += "Recorded without class means: no verdict by the rule, intervals of resampled classes."
+    else:
+        text += (
+            f"Better than {reference}: {verdicts.count('better')} of {len(verdicts)} other rows, worse: "
+            f"{verdicts.count('worse')}, below the floor: {verdicts.count('below the floor')}."
+        )
     if result.rank_correlation is not None:
         text += f" Rank correlation of our and the printed order (Spearman): {result.rank_correlation:+.2f}."
     return text

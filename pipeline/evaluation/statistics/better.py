@@ -87,9 +87,13 @@ class Question:
 Family = Sequence[Question]  # whose p values are adjusted together
 
 
-def against(control: str, rows: Sequence[str], metric: str, floor: str | None = None) -> Family:
+def against(
+    control: str, rows: Sequence[str], metric: str, floor: str | None = None, places: Sequence[str] = ()
+) -> Family:
     """The family of all other rows against a control."""
-    return [Question(control, row, metric, floor=floor) for row in rows if row != control]
+    return [
+        Question(control, row, metric, floor=floor, places=tuple(places)) for row in rows if row != control
+    ]
 
 
 class Verdict(NamedTuple):

@@ -22,7 +22,7 @@ from unseen.evaluation.record import FLOOR
 from unseen.experiments.claims.claim import Claim, Claims
 from unseen.experiments.claims.photos import RECORDS
 from unseen.experiments.claims.results import Results, floor_of
-from unseen.experiments.claims.run import arms_of, compared, require_seeds
+from unseen.experiments.claims.run import arms_of, judged, require_seeds
 from unseen.experiments.claims.whole_runner import WholeRunner, generated_shards
 from unseen.experiments.experiment import Experiment, Store, grid, records
 from unseen.runtime.errors import UserError
@@ -102,10 +102,12 @@ def run_built_in(
         seeds=len(seeds),
         cpu_seconds=round(sum(values[run].cpu_seconds for run in trainings)),
         floors=[floor_of(place, [values[run] for run in grid([FLOOR], [place], seeds)]) for place in places],
-        claims={
-            name: compared(claim, definition(claims, setting, name), [place_of[claim.first]], values)
-            for name, claim in chosen.items()
-        },
+        claims=judged(
+            claims,
+            {name: definition(claims, setting, name) for name in chosen},
+            {name: [place_of[claim.first]] for name, claim in chosen.items()},
+            values,
+        ),
     )
     write_json(output / RESULTS, results.model_dump(mode="json"))
     return results

@@ -3,8 +3,8 @@
 `frozen_studies.yaml` names the studies. A row has its changes of the published recipe, except those of
 network, images, dimensions, batch, optimizer, schedule and length, which `setting` of claims.yaml and
 `recipe` of the study define; a method without training is not trained. All numbers are means over the splits
-(and networks). The deviation is over seeds (divisor S - 1). The difference from the reference row has the
-interval of verdict.py.
+(and networks). The deviation is over seeds (divisor S - 1). The verdicts on the differences from the
+reference row, the control, are one family (evaluation/statistics/better.py).
 """
 
 import json
@@ -20,14 +20,15 @@ from unseen.config.document import Document
 from unseen.config.inputs import digest
 from unseen.config.recipe_files import method_file
 from unseen.config.study_row import replaced_by_small
-from unseen.evaluation.record import Record, Run
+from unseen.evaluation.record import FLOOR, Record, Run
+from unseen.evaluation.statistics.better import CONFIDENCE, Outcome, against, judge
 from unseen.evaluation.statistics.seeds import over_seeds
 from unseen.evaluation.statistics.table import of_records
 from unseen.experiments.catalogue import Catalogued, Entry, entries, printed, printed_key, study_of
 from unseen.experiments.claims.claim import Claims, claims
 from unseen.experiments.claims.photos import Plan, available, computed
-from unseen.experiments.claims.results import Computed
-from unseen.experiments.claims.verdict import cell_of, of_classes
+from unseen.experiments.claims.results import Computed, Effect
+from unseen.experiments.claims.run import change, effect_of
 from unseen.runtime.errors import UserError
 from unseen.runtime.files import write_json
 from unseen.runtime.settings import Scalar, Strict
@@ -36,7 +37,6 @@ PATH = Path(__file__).with_name("frozen_studies.yaml")
 COMMITTED = Path(__file__).with_name("frozen_studies.json")
 RESULTS = "studies.json"  # in the output directory
 METRICS = ("map_at_r", "recall_at_1")
-CONFIDENCE = 0.95
 
 
 class FrozenStudy(Strict):
@@ -61,9 +61,9 @@ class RowResult(Strict):
     label: str
     map_at_r: Value
     recall_at_1: Value
-    difference: float | None  # of MAP@R from that of the reference; None: the reference
-    low: float | None
-    high: float | None
+    effect: Effect | None  # on MAP@R: the difference from the reference; None: the reference
+    p_value: float | None  # adjusted in the family of all rows; None: the reference, or not judged
+    verdict: Outcome | None  # as p_value
     printed: float | None  # the number of the paper for `printed_dataset`, in its unit
 
 
@@ -175,19 +175,13 @@ def study_lines(results: StudyResults) -> Iterator[str]:
         yield name
         width = max(len(row.label) for row in result.rows.values())
         for row in result.rows.values():
-            yield f"  {row.label:<{width}}  MAP@R {points(row.map_at_r)}  {change(row) or 'reference'}"
+            difference = f"{change(row.effect)}  {row.verdict}" if row.effect else "reference"
+            yield f"  {row.label:<{width}}  MAP@R {points(row.map_at_r)}  {difference}"
 
 
 def points(value: Value) -> str:
     """`25.13 ± 0.20`: mean and deviation in points."""
     return f"{100 * value.mean:.2f} ± {100 * value.deviation:.2f}"
-
-
-def change(row: RowResult) -> str:
-    """`+0.31 [+0.05, +0.57]`: the difference from the reference in points; empty for the reference."""
-    if row.difference is None or row.low is None or row.high is None:
-        return ""
-    return f"{100 * row.difference:+.2f} [{100 * row.low:+.2f}, {100 * row.high:+.2f}]"
 
 
 def _rows(item: Catalogued, study: FrozenStudy) -> list[Entry]:
@@ -204,23 +198,18 @@ def _result(
 ) -> StudyResult:
     item = study_of(name)
     numbers = _printed_numbers(item)
+    family = against(study.reference, [entry.method for entry in rows], "map_at_r", FLOOR, places)
+    verdicts = dict(zip((question.second for question in family), judge(records, family), strict=True))
     results = {}
     for entry in rows:
+        verdict = verdicts.get(entry.method)
         values = {metric: _value(records, entry.method, metric, places) for metric in METRICS}
-        effect = None
-        if entry.method != study.reference:
-            images = {run.place: record.images for run, record in records.items() if run.row == entry.method}
-            pair = study.reference, entry.method
-            cells = [
-                cell_of(of_records(records, pair, "map_at_r", [place]), images[place]) for place in places
-            ]
-            effect = of_classes(cells)[0]
         results[entry.method] = RowResult(
             label=entry.label,
             **values,
-            difference=None if effect is None else round(effect.difference, 5),
-            low=None if effect is None else round(effect.low, 5),
-            high=None if effect is None else round(effect.high, 5),
+            effect=verdict and effect_of(verdict.comparison),
+            p_value=verdict and round(verdict.adjusted, 5),
+            verdict=verdict and verdict.outcome,
             printed=numbers.get(entry.printed or ""),
         )
     rank = [row for row in results.values() if row.printed is not None]

@@ -1,42 +1,53 @@
 """The results of claims as a file: effects, intervals and verdicts. It contains no path and no time of
-day."""
+day.
+
+A file that was recorded without class means has the effects, with intervals over resampled classes and seeds,
+and no verdict: the rule for better needs class means. Its states are NOT_JUDGED.
+"""
 
 import json
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import mean
+from typing import Literal
 
 from pydantic import ValidationError
 
 from unseen.evaluation.record import Record
 from unseen.experiments.claims.claim import OF_CLASSES
-from unseen.experiments.claims.verdict import Verdict
 from unseen.runtime.errors import UserError
 from unseen.runtime.settings import Strict
 
 COMMITTED = Path(__file__).with_name("results.json")
+# What the rule for better decides: `confirmed` if the better row is the one that the claim expects.
+Verdict = Literal[
+    "confirmed", "refuted", "equal", "open", "too few classes to decide", "below the floor", "not judged"
+]
+NOT_JUDGED: Verdict = "not judged"
 
 
-class CellResult(Strict):
+class Effect(Strict):
+    """second - first."""
+
+    difference: float
+    low: float | None  # None: too few classes for an interval
+    high: float | None
+
+
+class CellResult(Effect):
     """One network on one split: means of both arms, and the effect."""
 
     network: str
     split: str
     first: float
     second: float
-    difference: float
-    low: float
-    high: float
-    verdict: Verdict
 
 
-class Comparison(Strict):
+class Comparison(Effect):
     """The effect of a claim: the mean over its cells."""
 
     definition: str  # Claims.definition when it was computed
-    difference: float
-    low: float
-    high: float
+    p_value: float | None  # adjusted in the family of all claims of the run; None: not judged
     verdict: Verdict
     cells: list[CellResult]
 

@@ -2,14 +2,16 @@
 verdicts."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import cast
 
-from unseen.evaluation.record import Record, Run
+from unseen.evaluation.record import FLOOR, Record, Run
+from unseen.evaluation.statistics.better import Comparison as Compared
+from unseen.evaluation.statistics.better import Question, compare, judge
+from unseen.evaluation.statistics.better import Verdict as Better
 from unseen.evaluation.statistics.table import of_records
 from unseen.experiments.claims.claim import OF_CLASSES, Claim, Claims
 from unseen.experiments.claims.photos import Plan, available, computed
-from unseen.experiments.claims.results import CellResult, Comparison, Results
-from unseen.experiments.claims.verdict import Effect, cell_of, of_classes, of_trainings, verdict
+from unseen.experiments.claims.results import CellResult, Comparison, Effect, Results, Verdict
 from unseen.runtime.errors import UserError
 from unseen.runtime.files import write_json
 
@@ -37,17 +39,13 @@ def run(claims: Claims, plan: Plan) -> Results:
         for network in networks
     }
     values = computed("claims", arms, networks, plan)
-    compared_claims = {
-        name: compared(
-            claim,
-            claims.definition(name),
-            values.places(network for network in claim.networks if network in networks),
-            values.records,
-        )
+    places = {
+        name: values.places(network for network in claim.networks if network in networks)
         for name, claim in chosen.items()
-        if any(network in networks for network in claim.networks)
     }
-    results = Results(**values.fields, at_most=plan.at_most, claims=compared_claims)
+    definitions = {name: claims.definition(name) for name, of_claim in places.items() if of_claim}
+    verdicts = judged(claims, definitions, places, values.records)
+    results = Results(**values.fields, at_most=plan.at_most, claims=verdicts)
     write_json(plan.output / RESULTS, results.model_dump(mode="json"))
     return results
 
@@ -62,38 +60,65 @@ def arms_of(claim: Claim) -> tuple[str, str]:
     return claim.first, claim.second
 
 
-def compared(
-    claim: Claim, definition: str, places: Sequence[str], records: Mapping[Run, Record]
-) -> Comparison:
-    """The verdict on a claim. places: `network/split` of each cell."""
-    tables = [of_records(records, arms_of(claim), claim.metric, [place]) for place in places]
-    if claim.metric in OF_CLASSES:
-        images = {run.place: record.images for run, record in records.items() if run.row == claim.first}
-        cells = [cell_of(table, images[place]) for place, table in zip(places, tables, strict=True)]
-        effects = of_classes(cells)
-    else:
-        effects = of_trainings([table.by_seed()[1] - table.by_seed()[0] for table in tables])
-    judged = [verdict(effect, claim.expects, claim.margin) for effect in effects]
-    results = []
-    for place, table, effect, of_cell in zip(places, tables, effects[1:], judged[1:], strict=True):
-        network, split = place.split("/")
-        first, second = (round(float(mean), 5) for mean in table.by_seed().mean(axis=1))
-        results.append(
-            CellResult(
-                network=network, split=split, first=first, second=second, verdict=of_cell, **_plain(effect)
-            )
+def judged(
+    claims: Claims,
+    definitions: Mapping[str, str],
+    places: Mapping[str, Sequence[str]],
+    records: Mapping[Run, Record],
+) -> dict[str, Comparison]:
+    """The verdicts on claims, which are one family, by name. definitions, places: of each claim; a place is
+    `network/split`."""
+    family = [_question(claims.claims[name], places[name]) for name in definitions]
+    return {
+        name: Comparison(
+            definition=definition,
+            **effect_of(verdict.comparison).model_dump(),
+            p_value=round(verdict.adjusted, 5),
+            verdict=_stated(claims.claims[name], verdict),
+            cells=[_cell(claims.claims[name], place, records) for place in places[name]],
         )
-    return Comparison(definition=definition, verdict=judged[0], **_plain(effects[0]), cells=results)
+        for (name, definition), verdict in zip(definitions.items(), judge(records, family), strict=True)
+    }
 
 
-def _plain(effect: Effect) -> dict[str, Any]:
-    return {name: round(value, 5) for name, value in effect._asdict().items()}
+def _question(claim: Claim, places: Sequence[str]) -> Question:
+    floor = FLOOR if claim.metric in OF_CLASSES else None
+    return Question(claim.first, claim.second, claim.metric, claim.margin, floor, tuple(places))
+
+
+def _stated(claim: Claim, verdict: Better) -> Verdict:
+    """What a verdict on the second arm says about a claim."""
+    if verdict.outcome == "equal" and claim.expects == "equal":
+        return "confirmed"
+    if verdict.sign:
+        return "confirmed" if verdict.sign == {"more": 1, "less": -1}.get(claim.expects) else "refuted"
+    return cast(Verdict, verdict.outcome)
+
+
+def _cell(claim: Claim, place: str, records: Mapping[Run, Record]) -> CellResult:
+    network, split = place.split("/")
+    (result,) = compare(of_records(records, arms_of(claim), claim.metric, [place]), [(0, 1)])
+    means = {"first": round(result.first, 5), "second": round(result.second, 5)}
+    return CellResult(network=network, split=split, **means, **effect_of(result).model_dump())
+
+
+def effect_of(result: Compared) -> Effect:
+    low, high = (None if end is None else round(end, 5) for end in (result.low, result.high))
+    return Effect(difference=round(result.difference, 5), low=low, high=high)
 
 
 def lines(claims: Claims, results: Results) -> Iterator[str]:
     """The verdicts as text."""
     width = max(map(len, results.claims), default=0)
     for name, result in results.claims.items():
-        scale = 100 if claims.claims[name].metric in OF_CLASSES else 1
-        span = f"{scale * result.difference:+.2f} ({scale * result.low:+.2f} to {scale * result.high:+.2f})"
-        yield f"{name:<{width}}  {result.verdict:<9}  {span:<26}  {claims.claims[name].statement}"
+        claim = claims.claims[name]
+        span = change(result, 100.0 if claim.metric in OF_CLASSES else 1.0)
+        yield f"{name:<{width}}  {result.verdict:<15}  {span:<26}  {claim.statement}"
+
+
+def change(effect: Effect, scale: float = 100.0, digits: int = 2) -> str:
+    """`+0.31 [+0.05, +0.57]`: an effect with its interval; by default in points."""
+    if effect.low is None or effect.high is None:
+        return f"{scale * effect.difference:+.{digits}f} [too few classes]"
+    low, high = scale * effect.low, scale * effect.high
+    return f"{scale * effect.difference:+.{digits}f} [{low:+.{digits}f}, {high:+.{digits}f}]"

@@ -110,8 +110,9 @@ def test_trains_whole_networks_and_continues(
     (cell,) = results.claims["pooling"].cells
     assert (cell.network, cell.split) == ("test_resnet", "parts")
     assert cell.difference == pytest.approx(cell.second - cell.first, abs=2e-5)
-    assert cell.low <= cell.difference <= cell.high
-    assert results.claims["pooling"].verdict in printed
+    assert cell.low is None
+    assert results.claims["pooling"].verdict == "too few classes to decide"
+    assert "too few classes to decide" in printed
     assert [(floor.network, floor.split) for floor in results.floors] == [("test_resnet", "parts")]
     assert (results.photos, results.test_classes) == (21, {"parts": 3})
     records = list((tiny / "out/records").iterdir())

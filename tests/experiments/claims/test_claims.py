@@ -3,15 +3,21 @@
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 from safetensors.torch import save_file
 
 from tests.photos import save_products
 from tools.docs.claims import markdown, state_of
 from unseen.cli import main as cli
+from unseen.evaluation.record import Record, Run
+from unseen.evaluation.statistics.better import compare
+from unseen.evaluation.statistics.table import of_records
 from unseen.experiments.claims.built_in import COMMITTED as BUILT_IN
-from unseen.experiments.claims.claim import claims
+from unseen.experiments.claims.claim import Claim, claims
 from unseen.experiments.claims.results import Comparison, load
+from unseen.experiments.claims.run import judged
+from unseen.experiments.experiment import grid
 from unseen.frozen.head import head
 from unseen.frozen.head_runner import HeadRunner
 from unseen.networks.published_network import timm
@@ -88,6 +94,8 @@ def test_computes_claims_and_continues(
         mean = sum(cell.difference for cell in result.cells) / len(result.cells)
         assert result.difference == pytest.approx(mean, abs=2e-5)
         assert result.verdict in printed.out
+        assert result.p_value is not None
+    assert results.claims["pooling"].verdict == "too few classes to decide"
     text = (tiny / "out/claims.json").read_text()
     assert str(tiny) not in text
     for path in (tiny / "out/records").iterdir():
@@ -166,17 +174,92 @@ def test_a_result_of_another_definition_is_not_run() -> None:
     name, *others = claims().claims
     definition = claims().definition(name)
     result = Comparison(
-        definition=definition, difference=0.0314, low=0.01, high=0.05, verdict="confirmed", cells=[]
+        definition=definition,
+        difference=0.0314,
+        low=0.01,
+        high=0.05,
+        p_value=0.02,
+        verdict="confirmed",
+        cells=[],
     )
     results = load().model_copy(update={"claims": {name: result}})
     assert state_of(name, results) == "confirmed"
     page = markdown(results, load(BUILT_IN))
-    counts = f"Frozen networks: 1 confirmed, 0 refuted, 0 open, {len(others)} not run."
+    counts = f"Frozen networks: 1 confirmed, {len(others)} not run."
     assert counts in " ".join(page.split())
     assert "+3.14 [+1.00, +5.00]" in page
     changed = results.model_copy(update={"claims": {name: result.model_copy(update={"definition": "0"})}})
     assert state_of(name, changed) == "not run"
     assert "+3.14" not in markdown(changed, load(BUILT_IN))
+
+
+def drawn() -> dict[Run, Record]:
+    """The floor and rows at two places with three seeds: 20 classes have the value of the row, with noise."""
+    random, result = np.random.default_rng(0), {}
+    names = [f"c{number}" for number in range(20)]
+    of_class = random.normal(0.5, 0.1, 20)
+    for row, value in {"low": 0.1, "lower": 0.07, "high": 0.2, "like high": 0.2, "floor": 0.15}.items():
+        for run in grid([row], ["net/random", "net/groups"], [0] if row == "floor" else [0, 1, 2]):
+            means = dict(zip(names, (of_class + value + random.normal(0, 1e-3, 20)).tolist(), strict=True))
+            result[run] = Record(
+                settings={},
+                images=dict.fromkeys(names, 4),
+                classes={"map_at_r": means},
+                training={"spectral_decay": value + random.normal(0, 1e-3)},
+                cpu_seconds=0,
+            )
+    return result
+
+
+def test_what_the_rule_says_about_claims_which_are_one_family() -> None:
+    cases = {
+        "confirmed": ("low", "high", "more"),
+        "refuted": ("low", "high", "less"),
+        "less": ("high", "low", "less"),
+        "equal": ("high", "like high", "more"),
+        "as equal": ("high", "like high", "equal"),
+        "not equal": ("low", "high", "equal"),
+        "below": ("low", "lower", "less"),
+        "training": ("low", "high", "more"),
+    }
+    about = {"paper": "gsp", "item": "table 2", "statement": "x", "networks": ["net"]}
+    made = {
+        name: Claim.parse(
+            about
+            | {"first": first, "second": second, "expects": expects}
+            | ({"margin": 0.01} if expects == "equal" else {})
+            | ({"metric": "spectral_decay"} if name == "training" else {})
+        )
+        for name, (first, second, expects) in cases.items()
+    }
+    places = ["net/random", "net/groups"]
+    of_claims = claims().model_copy(update={"claims": made})
+    results = judged(of_claims, dict.fromkeys(made, "0"), dict.fromkeys(made, places), drawn())
+    assert [result.verdict for result in results.values()] == [
+        *(
+            "confirmed",
+            "refuted",
+            "confirmed",
+            "equal",
+            "confirmed",
+            "refuted",
+            "below the floor",
+            "confirmed",
+        )
+    ]
+    alone = judged(of_claims, {"confirmed": "0"}, {"confirmed": places}, drawn())["confirmed"]
+    together = results["confirmed"]
+    assert alone.p_value is not None
+    assert together.p_value is not None
+    assert alone.p_value < together.p_value <= 8 * alone.p_value
+    (compared,) = compare(of_records(drawn(), ("low", "high"), "map_at_r"), [(0, 1)])
+    assert (together.difference, together.low, together.high) == tuple(round(x, 5) for x in compared[2:5])
+    (at_random,) = compare(of_records(drawn(), ("low", "high"), "map_at_r", ["net/random"]), [(0, 1)])
+    cell = together.cells[0]
+    assert (cell.network, cell.split) == ("net", "random")
+    assert (cell.first, cell.second, cell.difference, cell.low, cell.high) == tuple(
+        round(x, 5) for x in at_random[:5]
+    )
 
 
 def test_lists_every_claim(capsys: pytest.CaptureFixture[str]) -> None:

@@ -101,10 +101,11 @@ def test_computes_a_study_and_continues(
         ]
         assert row.map_at_r.mean == pytest.approx(np.mean(means), abs=2e-5)
         assert row.map_at_r.deviation == pytest.approx(np.std(means, ddof=1), abs=2e-5)
-        assert (row.difference is None) == (value == 0.0)
-        if row.difference is not None:
+        assert (row.effect is None) == (row.verdict is None) == (value == 0.0)
+        if row.effect is not None:
             first = next(iter(study.rows.values()))
-            assert row.difference == pytest.approx(row.map_at_r.mean - first.map_at_r.mean, abs=4e-5)
+            assert row.effect.difference == pytest.approx(row.map_at_r.mean - first.map_at_r.mean, abs=4e-5)
+            assert row.verdict == "too few classes to decide"
     assert [row.printed for row in study.rows.values()] == [70.3, 70.7, 71.4, 70.1, 71.1]
 
     monkeypatch.setattr(HeadRunner, "_record", None)  # every record exists
