@@ -1,13 +1,11 @@
 """The table of claims, a run on drawn photos, and the page of the committed results."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
-from safetensors.torch import save_file
 
-from tests.photos import save_products
+from tests.experiments.claims.conftest import TINY
 from tools.docs.claims import markdown, state_of
 from unseen.cli import main as cli
 from unseen.evaluation.record import Record, Run
@@ -20,39 +18,9 @@ from unseen.experiments.claims.run import judged
 from unseen.experiments.experiment import grid
 from unseen.frozen.head import head
 from unseen.frozen.head_runner import HeadRunner
-from unseen.networks.published_network import timm
 from unseen.runtime.errors import UserError
 
 ROOT = Path(__file__).resolve().parents[3]
-TINY = """
-networks: {small: {name: test_resnet.r160_in1k, size: 64}, other: {name: test_resnet.r160_in1k, size: 64}}
-setting: {training.iterations: 2, batch.classes: 4}
-arms:
-  average: {like: ms, dim: 8, pooling.name: average}
-  max: {like: ms, dim: 8, pooling.name: max}
-  untrained: {like: ms, dim: 8, training.iterations: 0}
-claims:
-  pooling:
-    {paper: gsp, item: table 2, statement: max over average, first: average, second: max,
-     networks: [small, other]}
-  decay:
-    {paper: crt, item: table 2, statement: less decay, first: untrained, second: average,
-     metric: spectral_decay, expects: less, networks: [small]}
-  elsewhere:
-    {paper: crt, item: table 2, statement: not available, first: average, second: max, networks: [other]}
-"""
-
-
-@pytest.fixture
-def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    path = tmp_path / "claims.yaml"
-    path.write_text(TINY)
-    content = claims(path)
-    monkeypatch.setattr("unseen.cli.claims.claims", lambda: content)
-    save_products(tmp_path / "photos", 20, 3)
-    save_file(timm.create_model("test_resnet", num_classes=0).state_dict(), tmp_path / "w.safetensors")
-    yield tmp_path
-    claims.cache_clear()
 
 
 def test_every_arm_is_a_valid_recipe_and_used() -> None:

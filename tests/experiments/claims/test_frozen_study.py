@@ -2,54 +2,19 @@
 results belong to the studies."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
-import timm
-from safetensors.torch import save_file
 
-from tests.photos import save_products
+from tests.experiments.claims.conftest import STUDY
 from tools.docs.frozen_studies import markdown
 from unseen.cli import main as cli
 from unseen.experiments.catalogue import entries, study_of
 from unseen.experiments.claims.claim import claims
 from unseen.experiments.claims.frozen_study import definition, frozen_studies, head_of, load_studies
 from unseen.frozen.head import head
-from unseen.frozen.head_runner import HeadRunner
 from unseen.runtime.errors import UserError
-
-NETWORKS = """
-networks: {small: {name: test_resnet.r160_in1k, size: 64}}
-setting: {training.iterations: 2, batch.classes: 4}
-arms: {average: {like: ms, dim: 8}, max: {like: ms, dim: 8, pooling.name: max}}
-claims:
-  pooling: {paper: gsp, item: table 2, statement: x, first: average, second: max, networks: [small]}
-"""
-STUDY = """
-irt-table-5:
-  networks: [small]
-  rows: irt-table-5-deit-s-beta-0-1-
-  recipe: {dim: 8, pooling.name: average}
-  reference: irt-table-5-deit-s-beta-0-1-lambda-0-0
-"""
-
-
-@pytest.fixture
-def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    (tmp_path / "claims.yaml").write_text(NETWORKS)
-    (tmp_path / "studies.yaml").write_text(STUDY)
-    of_claims = claims(tmp_path / "claims.yaml")
-    monkeypatch.setattr("unseen.experiments.claims.frozen_study.claims", lambda: of_claims)
-    studies = frozen_studies(tmp_path / "studies.yaml")
-    monkeypatch.setattr("unseen.cli.claims.claims", lambda: of_claims)
-    monkeypatch.setattr("unseen.cli.claims.frozen_studies", lambda: studies)
-    save_products(tmp_path / "photos", 20, 3)
-    save_file(timm.create_model("test_resnet", num_classes=0).state_dict(), tmp_path / "w.safetensors")
-    yield tmp_path
-    claims.cache_clear()
-    frozen_studies.cache_clear()
 
 
 def test_every_row_is_a_valid_head_without_a_network_of_its_own() -> None:
@@ -72,9 +37,7 @@ def test_the_committed_results_belong_to_the_studies() -> None:
 
 
 @pytest.mark.slow
-def test_computes_a_study_and_continues(
-    tiny: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_computes_a_study(tiny: Path, capsys: pytest.CaptureFixture[str]) -> None:
     options = ["--photos", str(tiny / "photos"), "--output", str(tiny / "out"), "--seeds", "2"]
     options += ["--weights", f"small={tiny / 'w.safetensors'}", "--study", "irt-table-5"]
     cli.main(["claims", *options])
@@ -107,10 +70,6 @@ def test_computes_a_study_and_continues(
             assert row.effect.difference == pytest.approx(row.map_at_r.mean - first.map_at_r.mean, abs=4e-5)
             assert row.verdict == "too few classes to decide"
     assert [row.printed for row in study.rows.values()] == [70.3, 70.7, 71.4, 70.1, 71.1]
-
-    monkeypatch.setattr(HeadRunner, "_record", None)  # every record exists
-    cli.main(["claims", *options])
-    assert load_studies(tiny / "out/studies.json") == results
 
 
 def test_printed_numbers_have_one_named_data_set() -> None:
