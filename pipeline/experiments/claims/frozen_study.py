@@ -7,7 +7,6 @@ network, images, dimensions, batch, optimizer, schedule and length, which `setti
 reference row, the control, are one family (evaluation/statistics/better.py).
 """
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -27,7 +26,7 @@ from unseen.evaluation.statistics.table import of_records
 from unseen.experiments.catalogue import Catalogued, Entry, entries, printed, printed_key, study_of
 from unseen.experiments.claims.claim import Claims, claims
 from unseen.experiments.claims.photos import Plan, available, computed
-from unseen.experiments.claims.results import Computed, Effect
+from unseen.experiments.claims.results import Computed, Effect, read
 from unseen.experiments.claims.run import change, effect_of
 from unseen.runtime.errors import UserError
 from unseen.runtime.files import write_json
@@ -155,13 +154,8 @@ def run_studies(studies: Mapping[str, FrozenStudy], of_claims: Claims, plan: Pla
 
 
 def load_studies(path: Path = COMMITTED) -> StudyResults:
-    """The results of a file. Raises UserError for a file that is missing or no result of this version."""
-    try:
-        return StudyResults.parse(json.loads(path.read_text(encoding="utf-8")))
-    except (OSError, ValueError, ValidationError) as error:
-        raise UserError(
-            f"{path} is not a result of studies: {error}", "Compute it: `unseen claims --study NAME`."
-        ) from error
+    """The results of studies in a file. Raises UserError as `read` does."""
+    return read(path, StudyResults)
 
 
 def printed_dataset(item: Catalogued) -> str:

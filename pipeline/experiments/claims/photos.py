@@ -36,7 +36,7 @@ class Plan:
     download: bool = False
 
 
-class Computed(NamedTuple):
+class OnPhotos(NamedTuple):
     """The records, the splits, and the fields that the results of claims and those of studies share."""
 
     records: dict[Run, Record]
@@ -73,7 +73,7 @@ def available(known: Mapping[str, NetworkOfClaims], names: Iterable[str], plan: 
 
 def computed(
     title: str, heads: Mapping[str, Mapping[str, Head]], networks: Mapping[str, Network], plan: Plan
-) -> Computed:
+) -> OnPhotos:
     """Trains the heads of each network, or reads their records in OUTPUT/records. `title` is that of the
     progress line.
 
@@ -102,4 +102,4 @@ def computed(
         "floors": [floor_of(run.place, [values[run]]) for run in floors],
         "cpu_seconds": round(sum(values[run].cpu_seconds for run in trainings)),
     }
-    return Computed(values, list(tests), fields)
+    return OnPhotos(values, list(tests), fields)

@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from unseen.evaluation.record import Record
 from unseen.experiments.claims.claim import OF_CLASSES
 from unseen.runtime.errors import UserError
-from unseen.runtime.settings import Strict
+from unseen.runtime.settings import Model, Strict
 
 COMMITTED = Path(__file__).with_name("results.json")
 # What the rule for better decides: `confirmed` if the better row is the one that the claim expects.
@@ -88,10 +88,15 @@ def floor_of(place: str, records: Sequence[Record]) -> Floor:
 
 
 def load(path: Path = COMMITTED) -> Results:
+    """The results of claims in a file. Raises UserError as `read` does."""
+    return read(path, Results)
+
+
+def read(path: Path, kind: type[Model]) -> Model:
     """The results of a file. Raises UserError for a file that is missing or no result of this version."""
     try:
-        return Results.parse(json.loads(path.read_text(encoding="utf-8")))
+        return kind.parse(json.loads(path.read_text(encoding="utf-8")))
     except (OSError, ValueError, ValidationError) as error:
         raise UserError(
-            f"{path} is not a result of claims: {error}", "Compute it: `unseen claims`."
+            f"{path} is no result of `unseen claims`: {error}", "Compute it with that command."
         ) from error
