@@ -47,14 +47,8 @@ def test_computes_claims_and_continues(
     assert "no weights of other" in printed.err
     results = load(tiny / "out/claims.json")
     assert set(results.claims) == {"pooling", "decay"}
-    assert [(cell.network, cell.split) for cell in results.claims["pooling"].cells] == [
-        ("small", "random"),
-        ("small", "groups"),
-    ]
-    assert [(floor.network, floor.split) for floor in results.floors] == [
-        ("small", "random"),
-        ("small", "groups"),
-    ]
+    for of_place in (results.claims["pooling"].cells, results.floors):
+        assert [(each.network, each.split) for each in of_place] == [("small", "random"), ("small", "groups")]
     for result in results.claims.values():
         assert result.low <= result.difference <= result.high
         for cell in result.cells:
@@ -86,6 +80,9 @@ def test_refuses_unknown_names_and_networks_without_weights(
         (["elsewhere", *options], "weights of no network"),
         ([*options, "--weights", "big=w.safetensors"], "no claim has a network big"),
         ([*options, "--weights", "small"], "not a NETWORK=FILE"),
+        (["--study", "irt-table-6", *options], "irt-table-6 is not a study on frozen networks"),
+        (["--study", "irt-table-5", *options], "weights of no network"),
+        (["pooling", "--study", "irt-table-5", *options], "name claims or --study"),
         (["pooling"], "--photos is missing"),
     ):
         with pytest.raises(SystemExit):

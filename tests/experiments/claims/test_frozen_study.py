@@ -92,21 +92,6 @@ def test_the_features_of_an_orthogonal_head_without_training_are_the_floor() -> 
         assert mean == pytest.approx(getattr(start, metric).mean, abs=2e-4)
 
 
-@pytest.mark.slow
-def test_refuses_unknown_studies_and_networks_without_weights(
-    tiny: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    options = ["--photos", str(tiny / "photos"), "--output", str(tiny / "out")]
-    for arguments, message in (
-        (["--study", "irt-table-6", *options], "irt-table-6 is not a study on frozen networks"),
-        (["--study", "irt-table-5", *options], "weights of no network"),
-        (["pooling", "--study", "irt-table-5", *options], "name claims or --study"),
-    ):
-        with pytest.raises(SystemExit):
-            cli.main(["claims", *arguments])
-        assert message in capsys.readouterr().err
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [
