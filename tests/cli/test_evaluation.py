@@ -45,8 +45,11 @@ def test_compares_two_files(files: list[str], capsys: pytest.CaptureFixture[str]
     difference = content["differences"]["map_at_r"]
     assert difference["difference"] == pytest.approx(second["map_at_r"] - first["map_at_r"], abs=1e-9)
     cli.main(["evaluate", *files])
-    line = f"{100 * difference['difference']:+.1f} +{100 * difference['low']:.1f} – "
-    assert re.search(rf"^MAP@R +{re.escape(line[:5])}", capsys.readouterr().out, re.MULTILINE)
+    low, high = (f"{100 * difference[end]:.1f}" for end in ("low", "high"))
+    p_values = [f"{difference[key]:.3g}" for key in ("p_value", "adjusted_p_value")]
+    assert len(set(p_values)) == 2
+    cells = ["MAP@R", f"{100 * difference['difference']:+.1f}", low, "–", high, *p_values]
+    assert cells in [line.split() for line in capsys.readouterr().out.splitlines()]
 
 
 @pytest.mark.parametrize(

@@ -282,6 +282,23 @@ def test_two_trainings_that_claim_one_cpu_at_once_train_one_after_the_other(
     assert claims[2] > 2
 
 
+@pytest.mark.parametrize(
+    ("cpus", "gpus", "gpu", "threads", "most"),
+    [(9, 0, "no", 1, 8), (9, 0, "no", 2, 4), (9, 0, "no", 4, 2), (9, 4, "auto", 4, 4), (9, 4, "no", 4, 2)],
+)
+def test_the_largest_number_of_workers_fits_the_threads_of_each_or_the_gpus(
+    cpus: int, gpus: int, gpu: str, threads: int, most: int
+) -> None:
+    assert train_workers._most([1, 2, 4, 8], replace(HERE, cpus=cpus, gpus=gpus), gpu, threads) == most
+
+
+@pytest.mark.parametrize(("bundle", "backend"), [({"CPU": 1.0}, "gloo"), ({"GPU": 1.0}, "nccl")])
+def test_workers_exchange_by_nccl_on_gpus(bundle: dict[str, float], backend: str, tmp_path: Path) -> None:
+    arguments = train_workers._arguments([2], bundle, True, tmp_path)
+    assert arguments["torch_config"].backend == backend
+    assert arguments["scaling_config"].use_gpu is (backend == "nccl")
+
+
 def test_the_handler_of_ctrl_c_is_restored(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fit(trainer: Any) -> Any:
         signal.signal(signal.SIGINT, lambda *_: sys.exit(0))  # as Ray's trainer does

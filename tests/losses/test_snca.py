@@ -20,7 +20,7 @@ def points(count: int, seed: int) -> torch.Tensor:
 
 def filled_memory(temperature: float = 0.05, unseen: int = 3) -> Snca:
     """A memory that has all but the last few images; image j is of class j % CLASSES."""
-    loss = Snca(SAMPLES, DIM, temperature, 0.5).double()
+    loss = Snca(SAMPLES, DIM, temperature, 0.8).double()
     seen_count = SAMPLES - unseen
     loss.memory[:seen_count] = points(seen_count, 0)
     loss.labels[:seen_count] = torch.arange(seen_count) % CLASSES
@@ -56,7 +56,7 @@ def test_value_and_gradient_equal_the_definition(
 
 
 def test_a_training_from_an_empty_memory_equals_the_definition() -> None:
-    loss, memory = Snca(SAMPLES, DIM, 0.05, 0.5).double(), {}
+    loss, memory = Snca(SAMPLES, DIM, 0.05, 0.8).double(), {}
     generator = torch.Generator().manual_seed(0)
     for turn in range(8):
         samples = torch.randperm(SAMPLES, generator=generator)[:6]
@@ -65,7 +65,7 @@ def test_a_training_from_an_empty_memory_equals_the_definition() -> None:
         torch.testing.assert_close(
             value, oracle.snca(embeddings, labels.tolist(), samples.tolist(), memory, temperature=0.05)
         )
-        memory = oracle.snca_update(list(embeddings), labels.tolist(), samples.tolist(), memory, momentum=0.5)
+        memory = oracle.snca_update(list(embeddings), labels.tolist(), samples.tolist(), memory, momentum=0.8)
         assert memory_contents(loss).keys() == memory.keys()
         for sample, (vector, label) in memory_contents(loss).items():
             torch.testing.assert_close(vector, memory[sample][0])
@@ -90,19 +90,12 @@ def test_duplicates_update_their_image_once_in_any_order() -> None:
     first, second = filled_memory(), filled_memory()
     embeddings = points(3, 2)
     memory = oracle.snca_update(
-        list(embeddings), (samples % CLASSES).tolist(), samples.tolist(), memory_contents(first), momentum=0.5
+        list(embeddings), (samples % CLASSES).tolist(), samples.tolist(), memory_contents(first), momentum=0.8
     )
     first(embeddings, samples % CLASSES, samples)
     second(embeddings.flip(0), (samples % CLASSES).flip(0), samples.flip(0))
     torch.testing.assert_close(first.memory[4], memory[4][0])
     torch.testing.assert_close(first.memory, second.memory)
-
-
-def test_gradcheck() -> None:
-    loss, samples = filled_memory().eval(), torch.tensor([5, 0, 19, 21, 8])
-    assert torch.autograd.gradcheck(
-        lambda e: loss(e, samples % CLASSES, samples), points(5, 3).requires_grad_()
-    )
 
 
 @pytest.mark.parametrize(
@@ -153,7 +146,7 @@ def test_does_not_depend_on_order_of_the_batch_and_rotation() -> None:
 
 
 def test_never_stores_all_similarities() -> None:
-    loss = Snca(20_000, DIM, 0.05, 0.5).eval()
+    loss = Snca(20_000, DIM, 0.05, 0.8).eval()
     loss.labels.copy_(torch.arange(20_000) % 100)
     loss.memory.normal_()
     embeddings, samples = points(180, 7).float().requires_grad_(), torch.arange(180)
@@ -178,7 +171,7 @@ def test_half_precision_and_autocast_compute_in_single() -> None:
 
 
 def test_a_restored_memory_continues() -> None:
-    loss, restored = filled_memory(), Snca(SAMPLES, DIM, 0.05, 0.5).double()
+    loss, restored = filled_memory(), Snca(SAMPLES, DIM, 0.05, 0.8).double()
     restored.load_state_dict(loss.state_dict())
     samples = torch.tensor([5, 0, 19])
     assert restored(points(3, 9), samples % CLASSES, samples) == loss(
@@ -189,8 +182,8 @@ def test_a_restored_memory_continues() -> None:
 
 def test_refuses_invalid_settings() -> None:
     with pytest.raises(ValueError, match="temperature"):
-        Snca(5, 6, 0.0, 0.5)
+        Snca(5, 6, 0.0, 0.8)
     with pytest.raises(ValueError, match="momentum"):
         Snca(5, 6, 0.05, 1.0)
     with pytest.raises(IndexError):
-        Snca(5, DIM, 0.05, 0.5).double()(points(1, 0), torch.tensor([0]), torch.tensor([5]))
+        Snca(5, DIM, 0.05, 0.8).double()(points(1, 0), torch.tensor([0]), torch.tensor([5]))

@@ -52,7 +52,7 @@ POOLINGS: dict[str, Callable[[], nn.Module]] = {
     "second_order": lambda: SecondOrder(CHANNELS, DoubleLayer()),
     "netvlad": lambda: Netvlad(CHANNELS, DIM, 4),
     "optimal_transport": lambda: OptimalTransport(CHANNELS, DIM, 4),
-    "weldon": lambda: Weldon(CHANNELS, DIM),
+    "weldon": lambda: Weldon(CHANNELS, DIM, 4, 2),
 }
 IN_SPACE = {"rmac", "cbam", "smoothing", "gsop"}  # poolings that depend on neighbours or positions
 everyone = pytest.mark.parametrize("name", POOLINGS)
@@ -114,7 +114,7 @@ def definition(name: str, pooling: nn.Module, image: torch.Tensor) -> np.ndarray
         case "second_order":
             return oracle.generalized_mean(f + f.mean(0, keepdims=True), 3.0)
         case "weldon":
-            return oracle.weldon(transformed(pooling, image), 3, 3)
+            return oracle.weldon(transformed(pooling, image), 4, 2)
         case "netvlad":
             weight, bias = arrays(pooling.assignment)
             return oracle.netvlad(transformed(pooling, image), weight, bias, pooling.centers.detach().numpy())
@@ -203,11 +203,7 @@ def test_one_position(name: str) -> None:
     pooling = Gsop(CHANNELS, DIM, 1, 3).double().eval() if name == "gsop" else build(name)
     pooling, features = neutral(pooling), maps(height=1, width=1).requires_grad_()
     value = pooling(features)
-    expected = (
-        definition("weldon", pooling, features[0].detach())
-        if name == "weldon"
-        else definition(name, pooling, features[0].detach())
-    )
+    expected = definition(name, pooling, features[0].detach())
     np.testing.assert_allclose(value[0].detach(), expected, rtol=1e-9, atol=1e-11)
     value.square().sum().backward()
     assert features.grad.isfinite().all()
@@ -337,6 +333,8 @@ def test_the_exponent_is_learned_or_constant() -> None:
         (7, 10, 2 + 6 + 12),
         (10, 7, 20),
         (4, 30, 7 + 16 + 27),
+        (10, 17, 2 + 6 + 12),  # 1 or 2 more along the longer side: the overlap is nearer to 0.4 than to 0.5
+        (19, 10, 3 + 8 + 15),  # and than to 0.3
     ],
 )
 def test_rmac_regions_are_inside_the_map_and_reach_its_borders(height: int, width: int, count: int) -> None:
@@ -345,6 +343,8 @@ def test_rmac_regions_are_inside_the_map_and_reach_its_borders(height: int, widt
     assert max(top + side for top, _, side in boxes) == height
     assert max(left + side for _, left, side in boxes) == width
     assert min(min(top, left) for top, left, _ in boxes) == 0
+    features = maps(1, height, width)
+    np.testing.assert_allclose(Rmac(CHANNELS)(features)[0], oracle.rmac(features[0].numpy(), 3), rtol=1e-9)
 
 
 @pytest.mark.slow

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -210,7 +211,9 @@ def test_permissions_follow_the_umask_which_does_not_change(
     assert (tmp_path / "directory").stat().st_mode & 0o777 == 0o750
 
 
-def test_a_full_disk_is_a_user_error_and_leaves_no_file(tmp_path: Path) -> None:
+def test_a_full_disk_is_a_user_error_and_leaves_no_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     target = tmp_path / "out"
     with pytest.raises(UserError, match="Make space, then run") as caught, atomic_directory(target):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -219,8 +222,9 @@ def test_a_full_disk_is_a_user_error_and_leaves_no_file(tmp_path: Path) -> None:
     problem = system_problem(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))  # of a pipe or /dev/full
     assert str(problem).startswith("The output could not be written: No space left on device.")
     (tmp_path / ".dvc").mkdir()
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=1234 * 2**20))
     with (
-        pytest.raises(UserError, match=r"disk is full: .*out could not be written \(\d.* MiB free") as caught,
+        pytest.raises(UserError, match=r"full: .*out could not be written \(1,234 MiB free") as caught,
         atomic_directory(target),
     ):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

@@ -2,6 +2,7 @@
 
 import csv
 import dataclasses
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -68,7 +69,7 @@ def test_outs_of_a_run(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert set(log["seconds"]) == {"start_up", "data_wait", "step", "validation", "checkpoint"}
     assert log["resumed_at"] == []
     assert states_of(training_job) == []  # the state of an ended run is deleted
-    assert "144/144 images" in capsys.readouterr().err
+    assert re.search(r"^train tiny/\S+: 144/144 images", capsys.readouterr().err, re.MULTILINE)
 
 
 @pytest.mark.slow

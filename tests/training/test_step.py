@@ -1,5 +1,6 @@
 """The step on one worker, with a method that can be computed by hand; test_exact.py tests several workers."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -95,12 +96,13 @@ def test_loss_terms_gradient_norm_and_update() -> None:
     assert method.weight.item() == pytest.approx(2.0 - 0.125 * gradient, rel=1e-6)
 
 
-def test_the_gradient_is_clipped_to_its_global_norm_and_logged_before() -> None:
-    method = Linear(scale=1000.0)
+def test_the_gradient_is_clipped_to_its_global_norm_and_by_value_and_logged_before() -> None:
     gradient = 1000 * float(normalize(_images(), RECIPE.input.mean, RECIPE.input.std).mean())
-    result = _advance(method, optimizer={"clip_norm": 0.5})
-    assert result.gradient_norm == pytest.approx(abs(gradient), rel=1e-5)
-    assert method.weight.item() == pytest.approx(2.0 - 0.5 * 0.5 * (1 if gradient > 0 else -1), rel=1e-4)
+    for norm, value, clipped in ((0.5, None, 0.5), (None, 0.2, 0.2), (0.5, 0.2, 0.2), (0.1, 0.2, 0.1)):
+        method = Linear(scale=1000.0)
+        result = _advance(method, optimizer={"clip_norm": norm, "clip_value": value})
+        assert result.gradient_norm == pytest.approx(abs(gradient), rel=1e-5)
+        assert method.weight.item() == pytest.approx(2.0 - 0.5 * math.copysign(clipped, gradient), rel=1e-4)
 
 
 def test_a_plateau_counts_the_validations_after_the_warm_up_of_new_layers() -> None:

@@ -248,6 +248,9 @@ def test_a_shortened_training_keeps_the_published_warm_up(
     assert re.search(
         r"note: ms on parts: The warm-up has 20 iterations, .* 4: .*parts\.yaml:\d+", capsys.readouterr().err
     )
+    recipe = resolve(params, "parts", "ms", {"training.iterations": 20})
+    require_schedule(Definitions(params), Training("parts", "ms", recipe, (0,)))
+    assert capsys.readouterr().err == "", "a warm-up may last until the end"
 
 
 def test_refuses_two_cells_with_one_stage_name(folder: Path) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from unseen.evaluation.analysis.spectrum import decay_modes
 from unseen.report.figures.attributes import PROTOTYPES, attributes, transfer
+from unseen.report.figures.geometry import drift, gaps
 from unseen.report.figures.gradient_noise import gradient_noise
 from unseen.report.figures.results import forest
 from unseen.report.figures.similarity import seen_and_unseen
@@ -69,6 +70,43 @@ def test_same_figure_same_bytes_and_the_colours_of_the_page(draw: Callable[..., 
     assert svg.startswith('<svg class="chart"')
     assert not set(re.findall(r"#[0-9a-f]{6}", svg)), "a colour that is not a variable of the page"
     assert all(identifier.startswith("here-") for identifier in re.findall(r' id="([^"]+)"', svg))
+
+
+def places(svg: str, style: str) -> list[tuple[float, float]]:
+    """The places of the marks of a style, from left to right."""
+    found = re.findall(r'<use [^>]*x="([\d.]+)" y="([\d.]+)" style="([^"]*)"', svg)
+    return sorted((float(x), float(y)) for x, y, drawn in found if drawn.startswith(style))
+
+
+def test_the_filled_mark_is_that_of_test_classes() -> None:
+    means = {"gsp": {"train_map_at_r": 0.8, "test_map_at_r": 0.3}}
+    svg = gaps(means, {"gsp": 0}, "map_at_r", "x")
+    ((train, _),), ((test, _),) = places(svg, "fill: var(--paper)"), places(svg, "fill: var(--series-0)")
+    assert train > test, "80 percent are farther right than 30"
+
+
+def test_the_cross_of_a_drift_is_before_training() -> None:
+    rows = (("untrained", 0.2, 0.9), ("selected", 0.6, 0.4))
+    means = {
+        ("gsp", network): {"spectral_decay": decay, "embedding_density": density}
+        for network, decay, density in rows
+    }
+    (cross, after) = places(drift(means, {"gsp": 0}, "x"), "fill: var(--series-0)")
+    svg = drift(means, {"gsp": 0}, "x")
+    assert re.search(rf'x="{cross[0]}\d*" [^>]*stroke-width: 1.5', svg), "the decay before training is lower"
+    assert after[1] > cross[1], "y grows downwards: the density falls"
+
+
+def test_similarities_within_a_class_are_coloured_and_seen_classes_dashed() -> None:
+    svg = FIGURES["seen"](name="x").replace("\n", " ")
+    peaks = {}  # of the outlines, by colour and dashes: the place of the smallest y
+    for points, style in re.findall(r'<path d="([^"]+)" clip-path[^>]*style="([^"]*)"', svg):
+        colour = re.search(r"fill: none;.* stroke: var\(--(series-0|ink)\)", style)
+        if colour is not None:
+            corners = [tuple(map(float, pair)) for pair in re.findall(r"([\d.]+) ([\d.]+)", points)]
+            peaks[colour[1], "dasharray" in style] = min(corners, key=lambda corner: corner[1])[0]
+    order = [("ink", False), ("ink", True), ("series-0", False), ("series-0", True)]
+    assert sorted(peaks, key=peaks.__getitem__) == order  # means -0.05, 0.05, 0.55, 0.85
 
 
 @pytest.mark.slow

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -29,7 +30,9 @@ def test_the_hardest_classes_come_first_with_their_mean_of_every_method(page: El
         assert [cell.text() for cell in row.all("td")] == expected
 
 
-def test_confusions_are_counted_over_all_seeds(birds: DataSet, project: Path) -> None:
+def test_confusions_are_counted_over_all_seeds(
+    birds: DataSet, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     shards = Shards(project / "shards/birds")
     runs = birds.runs("poor")
     counts: Counter[tuple[int, int]] = Counter()
@@ -44,13 +47,21 @@ def test_confusions_are_counted_over_all_seeds(birds: DataSet, project: Path) ->
     assert [pair.count for pair in confused] == sorted((pair.count for pair in confused), reverse=True)
     assert {pair.queries for pair in confused} == {2 * EACH}
     assert max(pair.count for pair in confused) > 1
+    monkeypatch.setattr(DataSet, "best", property(lambda _: SimpleNamespace(method="poor")))
+    listed = classes.content(birds)
+    assert listed is not None
+    for pair, known in zip(listed["confusions"], confused, strict=False):
+        assert pair["share"] == f"{100 * known.count / known.queries:.1f}"
 
 
 def test_means_over_seeds_and_no_lone_queries(birds: DataSet) -> None:
-    (run,) = birds.runs("fair")
-    scores = classes.scores_of([run, run])
-    assert scores == classes.scores_of([run])
-    assert np.isclose(np.mean([mean for mean, _ in scores.values()]), run.metrics["map_at_r"])
+    (first,), (second,) = birds.runs("fair"), birds.runs("good")
+    of_first, of_second = classes.scores_of([first]), classes.scores_of([second])
+    assert of_first != of_second
+    for label, (mean, queries) in classes.scores_of([first, second]).items():
+        assert mean == pytest.approx((of_first[label][0] + of_second[label][0]) / 2)
+        assert queries == of_first[label][1]
+    assert np.isclose(np.mean([mean for mean, _ in of_first.values()]), first.metrics["map_at_r"])
 
 
 def test_a_ground_truth_without_classes_has_no_section(

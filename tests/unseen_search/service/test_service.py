@@ -63,7 +63,9 @@ def test_reports_health_metrics_and_its_interface(server: Server) -> None:
     assert set(interface["paths"]) == {"/find", *of_catalog, "/health", "/metrics"}
 
 
-def test_an_unknown_photo_is_answered_and_logged(catalog: Path, photos: Path, tmp_path: Path) -> None:
+def test_an_unknown_photo_is_answered_and_logged(
+    catalog: Path, photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     log = tmp_path / "unknown.jsonl"
     stream = io.BytesIO()
     Image.new("RGB", (40, 40), (255, 0, 255)).save(stream, "PNG")
@@ -75,6 +77,11 @@ def test_an_unknown_photo_is_answered_and_logged(catalog: Path, photos: Path, tm
     assert replies[0]["matches"][0]["similarity"] < replies[0]["threshold"]
     (line,) = log.read_text(encoding="utf-8").splitlines()
     assert json.loads(line)["nearest"] == replies[0]["matches"][0]
+    log.unlink()
+    log.mkdir()  # cannot be written
+    with Server(catalog, at_most_false=0.55, unknown_log=log) as server:
+        assert server.find(stream.getvalue()).json["unknown"]
+    assert f"{log} cannot be written: Is a directory" in capsys.readouterr().err
 
 
 @pytest.mark.slow
@@ -132,6 +139,10 @@ def test_a_new_catalog_is_served_and_a_damaged_one_is_not(
         reply = server.request("GET", f"/photos/{second['catalog']}/0")
         assert reply.status == 410
         assert "product 00/1.png has changed" in reply.json["detail"]
+        (more / "product 00/1.png").unlink()
+        reply = server.request("GET", f"/photos/{second['catalog']}/0")
+        assert reply.status == 404
+        assert reply.json["detail"] == "product 00/1.png is missing."
         index = tmp_path / "catalog/index.faiss"
         index.write_bytes(index.read_bytes()[:-9])
         os.utime(tmp_path / "catalog/catalog.json")
