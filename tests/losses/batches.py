@@ -27,17 +27,6 @@ def duplicates(count: int, dtype: torch.dtype) -> Tensor:
     return vector.repeat(count, 1).requires_grad_()
 
 
-def assert_proxy_invariance(loss: torch.nn.Module, embeddings: Tensor, labels: Tensor) -> None:
-    """The value does not depend on the order of the batch, a common rotation, or the length of proxies."""
-    value = loss(embeddings, labels)
-    dim = embeddings.shape[1]
-    rotation = torch.linalg.qr(torch.randn(dim, dim, dtype=torch.float64)).Q
-    torch.testing.assert_close(loss(embeddings.flip(0), labels.flip(0)), value)
-    with torch.no_grad():
-        loss.proxies.copy_(7 * loss.proxies @ rotation)
-    torch.testing.assert_close(loss(embeddings @ rotation, labels), value)
-
-
 class Largest(TorchDispatchMode):
     """Records the size of the largest tensor that any operation creates."""
 

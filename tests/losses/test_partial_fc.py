@@ -58,18 +58,6 @@ def test_equals_the_definition_over_its_sample(function: str, share: float) -> N
     assert not loss.full.proxies.grad[omitted].any()
 
 
-@pytest.mark.slow
-def test_gradcheck() -> None:
-    embeddings, labels, loss = setting("arcface", 0.5)
-    proxies = loss.full.proxies.detach().clone().requires_grad_()
-
-    def value(points: torch.Tensor, vectors: torch.Tensor) -> torch.Tensor:
-        torch.manual_seed(1)
-        return torch.func.functional_call(loss, {"full.proxies": vectors}, (points, labels))
-
-    assert torch.autograd.gradcheck(value, (embeddings.requires_grad_(), proxies))
-
-
 def test_other_classes_are_drawn_uniformly() -> None:
     _, labels, loss = setting("cosface", 0.5)
     counts = torch.zeros(CLASSES)

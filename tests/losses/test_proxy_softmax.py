@@ -7,7 +7,6 @@ import torch
 from pytorch_metric_learning.losses import NormalizedSoftmaxLoss, ProxyNCALoss
 from torch.nn.functional import normalize
 
-from tests.losses.batches import assert_proxy_invariance
 from tests.oracles import softmax_losses as oracle
 from unseen.losses import proxy_softmax as module
 from unseen.losses.normalized_softmax import NormalizedSoftmax
@@ -57,18 +56,6 @@ def test_scale_18_equals_squared_distances_of_vectors_of_length_3() -> None:
     )
 
 
-def test_gradcheck() -> None:
-    torch.manual_seed(0)
-    embeddings, labels, loss = setting([0, 0, 3, 1, 3], ProxyNca(5, 6, 9.09, "he_normal"))
-
-    def value(e: torch.Tensor, p: torch.Tensor) -> torch.Tensor:
-        return torch.func.functional_call(loss, {"proxies": p}, (e, labels))
-
-    assert torch.autograd.gradcheck(
-        value, (embeddings.requires_grad_(), loss.proxies.detach().requires_grad_())
-    )
-
-
 @pytest.mark.parametrize("classes", [20, 3000])
 @pytest.mark.parametrize("peer", ["NormalizedSoftmaxLoss", "ProxyNCALoss"])
 def test_pytorch_metric_learning_agrees(classes: int, peer: str) -> None:
@@ -96,13 +83,6 @@ def test_pytorch_metric_learning_agrees(classes: int, peer: str) -> None:
     torch.testing.assert_close(loss.proxies.grad, gradient, rtol=1e-4, atol=1e-6)
 
 
-def test_duplicates_do_not_change_the_mean() -> None:
-    torch.manual_seed(0)
-    embeddings, labels, loss = setting([1, 3], ProxyNca(5, 6, 18.0, "he_normal"))
-    duplicated = loss(embeddings.repeat(2, 1), labels.repeat(2))
-    torch.testing.assert_close(duplicated, loss(embeddings, labels))
-
-
 def test_a_perfect_sample_has_a_small_positive_loss() -> None:
     """exp(-20) for each of two orthogonal proxies: single precision must not lose it."""
     loss = NormalizedSoftmax(3, 3, 0.05)
@@ -114,29 +94,6 @@ def test_a_perfect_sample_has_a_small_positive_loss() -> None:
     value.backward()
     assert loss.proxies.grad is not None
     assert loss.proxies.grad.abs().max() < 1e-4
-
-
-def test_does_not_depend_on_order_rotation_and_length_of_proxies() -> None:
-    torch.manual_seed(0)
-    embeddings, labels, loss = setting(BATCHES["several classes"], ProxyNca(5, 6, 18.0, "he_normal"))
-    assert_proxy_invariance(loss, embeddings, labels)
-
-
-@pytest.mark.parametrize("temperature", [0.05, 1 / 700])
-def test_half_precision_and_autocast_compute_in_single(temperature: float) -> None:
-    torch.manual_seed(0)
-    embeddings, labels, loss = setting(BATCHES["several classes"], NormalizedSoftmax(5, 6, temperature))
-    half_precision = embeddings.bfloat16().requires_grad_()
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        value = loss.float()(half_precision, labels)
-    value.backward()
-    assert value.dtype == torch.float32
-    torch.testing.assert_close(
-        value.double(), loss.double()(half_precision.detach().double(), labels), rtol=1e-5, atol=0
-    )
-    assert half_precision.grad is not None
-    assert half_precision.grad.dtype == torch.bfloat16
-    assert half_precision.grad.isfinite().all()
 
 
 def test_proxies_start_as_in_the_released_code() -> None:

@@ -139,6 +139,17 @@ def test_a_pair_loss_does_not_depend_on_rotation(name: str) -> None:
     torch.testing.assert_close(turned, loss(*batch, *memory))
 
 
+@pytest.mark.parametrize("name", PROXIES)
+def test_a_loss_does_not_depend_on_rotation_and_on_the_length_of_proxies(name: str) -> None:
+    loss, (embeddings, labels) = loss_of(name), vectors(12, 5)
+    expected = loss(embeddings, labels)
+    turn = torch.linalg.qr(torch.randn(checks.DIM, checks.DIM, dtype=torch.float64)).Q
+    (parameter,) = loss.parameters()
+    with torch.no_grad():
+        parameter.copy_(7 * parameter @ turn)
+    torch.testing.assert_close(loss(embeddings @ turn, labels), expected)
+
+
 @pytest.mark.parametrize(
     "part", [*(f"loss {name}" for name in [*PAIRS, *PROXIES]), *(f"pooling {name}" for name in MAPS)]
 )
