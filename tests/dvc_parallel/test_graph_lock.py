@@ -26,35 +26,26 @@ def commit() -> None:
     subprocess.run(["git", *identity, "commit", "-qm", "graph"], check=True)
 
 
-@pytest.mark.parametrize("damaged", ["", LOCK[:10], LOCK[:26], "\0", "- a\n"])
-@pytest.mark.parametrize("committed", [True, False])
-def test_a_damaged_file_is_replaced(
-    damaged: str, committed: bool, project: Path, capsys: pytest.CaptureFixture[str]
+def test_a_damaged_file_is_replaced_and_any_other_remains(
+    project: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = project / "dvc.lock"
-    if committed:
-        path.write_text(LOCK)
-        commit()
-    path.write_text(damaged)
     repair_graph_lock()
-    assert (path.read_text() if path.exists() else None) == (LOCK if committed else None)
-    assert "dvc.lock, which a killed DVC left damaged" in capsys.readouterr().err
-
-
-def test_a_valid_or_absent_file_remains(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    repair_graph_lock()
-    assert not (project / "dvc.lock").exists()
-    (project / "dvc.lock").write_text(LOCK)
-    repair_graph_lock()
-    assert (project / "dvc.lock").read_text() == LOCK
-    assert capsys.readouterr().err == ""
-
-
-def test_a_conflict_of_git_remains(project: Path) -> None:
-    conflict = f"<<<<<<< HEAD\n{LOCK}=======\n{LOCK}>>>>>>> branch\n"
-    (project / "dvc.lock").write_text(conflict)
-    repair_graph_lock()
-    assert (project / "dvc.lock").read_text() == conflict
+    assert not path.exists()
+    for committed in (False, True):
+        conflict = f"<<<<<<< HEAD\n{LOCK}=======\n{LOCK}>>>>>>> branch\n"
+        for valid in (conflict, LOCK):
+            path.write_text(valid)
+            repair_graph_lock()
+            assert path.read_text() == valid
+        assert capsys.readouterr().err == ""
+        if committed:
+            commit()
+        for damaged in ("", LOCK[:10], LOCK[:26], "\0", "- a\n"):
+            path.write_text(damaged)
+            repair_graph_lock()
+            assert (path.read_text() if path.exists() else None) == (LOCK if committed else None), damaged
+            assert "dvc.lock, which a killed DVC left damaged" in capsys.readouterr().err
 
 
 @pytest.mark.graph

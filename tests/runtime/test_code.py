@@ -4,6 +4,7 @@ import ast
 import shutil
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -110,6 +111,12 @@ def digests(root: Path, dataset: str, method: str) -> dict[str, dict[str, str]]:
     return {stage: code.closure([f"unseen.stages.{stage}", *named.get(stage, [])]) for stage in STAGES}
 
 
+@cache
+def unchanged(method: str) -> dict[str, dict[str, str]]:
+    """The code of a run of this repository, which the copy equals."""
+    return digests(ROOT, "parts", method)
+
+
 EDITS = [
     ("pipeline/losses/multi_similarity.py", "train export", "ms"),
     ("pipeline/losses/__init__.py", "train export", "ms"),
@@ -142,12 +149,10 @@ EDITS = [
     ("path", "stages", "method"), EDITS, ids=[f"{path} {method}" for path, _, method in EDITS]
 )
 def test_a_change_affects_only_dependent_stages(copy: Path, path: str, stages: str, method: str) -> None:
-    digests_before = digests(copy, "parts", method)
+    digests_before = unchanged(method)
     file = copy / path
     text = file.read_text(encoding="utf-8")
     try:
-        file.write_text(text + "\n# a comment changes nothing\n", encoding="utf-8")
-        assert digests(copy, "parts", method) == digests_before
         file.write_text(text + "\nA_NEW_CONSTANT = 1\n", encoding="utf-8")
         digests_after = digests(copy, "parts", method)
     finally:

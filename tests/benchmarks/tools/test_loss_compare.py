@@ -106,7 +106,7 @@ def test_compares_two_commits_and_the_working_tree(
 
     monkeypatch.setattr(loss_compare, "ROOT", tmp_path)
     (tmp_path / "stages").mkdir()
-    for name in ("resolve", "ingest"):
+    for name in ("__init__", "resolve", "ingest"):
         (tmp_path / f"stages/{name}.py").write_text("")
     (tmp_path / "stages/train.py").write_text(STAGE)
     (tmp_path / "params.yaml").write_text("run: {datasets: [x], methods: [y], seeds: [1]}\n")
