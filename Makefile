@@ -59,7 +59,7 @@ torture: $(VENV)/.development-$(FAISS)
 	$(if $(CORPORA),python -m tests.torture.corpora "$(CORPORA)" && $(APART) python -m tests.torture.broken_files "$(CORPORA)")
 	@for campaign in determinism mutations kills memory file_operations clusters resizes; do \
 	  echo "== $$campaign"; $(APART) python -m tests.torture.$$campaign; done
-	python -m tests.torture.page > docs/.page && mv docs/.page docs/reliability.md
+	python -m tools.docs.reliability > docs/.page && mv docs/.page docs/reliability.md
 
 # An environment whose creation was interrupted has a Python without pip: it is created again.
 $(VENV)/.python:

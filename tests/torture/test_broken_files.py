@@ -12,10 +12,10 @@ import pytest
 
 from tests.torture.broken_files import READERS
 from tests.torture.corpora import folder_of
-from tests.torture.page import _broken_files
 from tests.torture.readers import IMAGES
 from tests.torture.results import ROOT
 from tests.torture.seeds import images
+from tools.docs.reliability import _broken_files
 
 
 def hostile(name: str) -> bytes:

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from tests.torture.page import page
 from tests.torture.results import ROOT, save
+from tools.docs.reliability import page
 
 
 def test_the_document_has_the_committed_results() -> None:

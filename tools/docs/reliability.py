@@ -1,4 +1,4 @@
-"""docs/reliability.md from the results of the campaigns: `python -m tests.torture.page`."""
+"""docs/reliability.md from the results of the campaigns: `python -m tools.docs.reliability`."""
 
 import re
 import sys
@@ -17,7 +17,7 @@ from tools.docs.markdown import wrapped
 
 _HEAD = """# Reliability
 
-Written by `python -m tests.torture.page` from tests/torture/results; do not edit.
+Written by `python -m tools.docs.reliability` from tests/torture/results; do not edit.
 
 `make torture` runs all campaigns below except the broken files, which `make torture CORPORA=DIR` adds. Each
 continues where it was stopped. `make test` runs a sample of each. A result was reached at the commit in its
