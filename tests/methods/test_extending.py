@@ -1,10 +1,12 @@
 """Applies docs/extending.md to a copy of the project: all additions pass their tests and train."""
 
+import ast
 import os
 import re
 import shutil
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -26,18 +28,27 @@ TRAINS = '''
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
 import unseen
 from tests.params import resolve
+from unseen.config.definitions import Definitions
 from unseen.config.document import Params
-from unseen.config.resolve import settings
+from unseen.config.resolve import dataset_settings, settings
 from unseen.config.stages import RunSettings
+from unseen.data.embeddings import write
+from unseen.data.ingest.ingest import ingest
+from unseen.data.sampler import make_sampler
+from unseen.data.shards import Shards
+from unseen.evaluation.run import evaluate_run
+from unseen.evaluation.settings import EvaluateBlock, EvaluateSettings
+from unseen.methods.compatibility import require_compatible
 from unseen.methods.settings import Recipe
 from unseen.losses.settings import Loss
 from unseen.poolings.settings import Pooling
-from unseen.data.loader import TrainBatch
+from unseen.data.loader import TrainBatch, TrainLoader
 from unseen.losses.info_nce import InfoNce
 from unseen.methods.build import initial_method
 from tools.docs.library import members
@@ -50,6 +61,7 @@ from unseen.training.step import Learner, train_step
 
 ROOT = Path(__file__).resolve().parent
 PARAMS = Params(ROOT / "params.yaml")
+FORKLESS = (ROOT / "without_a_fork.yaml").read_text(encoding="utf-8")
 
 
 def trained(recipe: Recipe) -> Method:
@@ -88,6 +100,46 @@ def test_the_method_of_the_page_trains_with_its_network() -> None:
 def test_the_recipes_of_the_page_resolve() -> None:
     assert resolve(PARAMS, "flowers17", "ms").batch.size == 56
     assert resolve(PARAMS, "cub", "compact").compactness_weight == 0.1
+
+
+def test_the_project_with_parts_of_each_kind(tmp_path: Path) -> None:
+    params = Params(text=FORKLESS)
+    known = Definitions(params)
+    source, ingest_settings = dataset_settings(known, "digits")
+    assert source.path == "data/raw/digits"
+    rows = np.arange(48)
+    images = np.random.default_rng(0).integers(0, 256, (48, 40, 40, 3), np.uint8)
+    np.savez(tmp_path / "digits.npz", images=images, labels=rows // 6)
+    source = source.model_copy(update={"path": str(tmp_path)})
+    ingest(source, ingest_settings, tmp_path / "shards", "digits", 1)
+    shards = Shards(tmp_path / "shards")
+    recipe = with_effective_precision(known.layers("digits", "circle").recipe(), torch.device("cpu"))
+    require_compatible(recipe)
+    train = shards.rows("train")
+    labels = shards.labels[train]
+    method = initial_method(recipe, 4, len(train), seed=0).train()
+    optimizer = build_optimizer(recipe.optimizer, method.parameter_groups(), torch.device("cpu"))
+    learner = Learner(method, optimizer, recipe, 0)
+    loader = TrainLoader(shards, train, labels, make_sampler(labels, recipe.batch, 0), recipe.input)
+    batches = list(loader.iterate(0, 3))
+    assert [batch.samples.tolist() for batch in batches[:2]] == [[*range(8)], [*range(8, 16)]]
+    assert all(train_step(learner, batch).result().loss > 0 for batch in batches)
+    parts = (method.loss.pair, method.head.pooling, method.backbone.network)
+    assert [type(part).__name__ for part in parts] == ["Circle", "Median", "Small"]
+    test = shards.rows("test")
+    images = torch.randn(len(test), 3, 32, 32)
+    embedding = method.eval().embed(images).detach().numpy()
+    for name in ("", "-last", "-untrained", "-features"):
+        write(tmp_path / f"test{name}.arrow", test, shards.labels[test], embedding)
+    block = settings(params, "evaluate", EvaluateBlock)
+    evaluation = evaluate_run(tmp_path, EvaluateSettings(**dict(block) | {"recall_at": (1,)}))
+    first = evaluation.queries["selected"]["first_positive"].to_numpy()
+    assert evaluation.metrics["reciprocal_rank"] == pytest.approx((1 / first).mean())
+
+
+def test_the_method_without_a_fork_trains() -> None:
+    method = trained(resolve(Params(text=FORKLESS), "parts", "spread"))
+    assert (type(method).__name__, method.weight) == ("Spread", 0.5)
 
 
 def test_the_lists_of_the_library_contain_the_parts() -> None:
@@ -170,6 +222,8 @@ def test_additions_of_the_page_pass_their_tests_and_train(extended: Path) -> Non
     (extended / "test_training.py").write_text(
         TRAINS.replace("COMMANDS", str(len(commands()))), encoding="utf-8"
     )
+    (without_a_fork,) = [text for language, _, text in blocks() if language == "yml"]
+    (extended / "without_a_fork.yaml").write_text(f"{without_a_fork}ingest: {{}}\n", encoding="utf-8")
     own_tests = [path for path in added("python") if path.startswith("tests/")]
     assert len(own_tests) == 8
     # Shapes are checked only in packages to which the page adds a module.
@@ -197,6 +251,19 @@ def test_additions_of_the_page_pass_their_tests_and_train(extended: Path) -> Non
     assert process.returncode == 0, process.stdout + process.stderr
     passed_count = int(re.search(r"(\d+) passed", process.stdout)[1])
     assert passed_count >= 50, process.stdout
+
+
+def test_parts_without_a_fork_import_stable_names_only() -> None:
+    names = {
+        (node.module, alias.name)
+        for _, path, text in blocks()
+        if path.startswith("parts/")
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("unseen")
+        for alias in node.names
+    }
+    assert len(names) > 10
+    assert [name for name in names if name[1] not in import_module(name[0]).__all__] == []
 
 
 def test_additions_of_the_page_pass_the_linters(extended: Path) -> None:
