@@ -27,7 +27,7 @@ from unseen.evaluation.headline import headline
 from unseen.evaluation.protocol import Protocol
 from unseen.evaluation.run import Evaluation, evaluate_run
 from unseen.evaluation.settings import EvaluateBlock, EvaluateSettings
-from unseen.experiments.plan.files import modules_of, position_modules_of
+from unseen.experiments.plan.files import modules_of, plan, position_modules_of
 from unseen.frozen.head import head
 from unseen.methods import modules
 from unseen.methods.compatibility import require_compatible
@@ -228,22 +228,6 @@ def test_a_method_has_the_fields_of_the_baseline_and_its_own() -> None:
     assert (on_features.method, on_features.optimizer.learning_rate) == (recipe.method, 1e-3)
 
 
-@pytest.mark.parametrize(
-    ("fields", "message"),
-    [
-        ("method: outside.method:Compac", r":3: methods.mine.method: .*no attribute 'Compac'"),
-        ("method: outside.circle:Circle", r":3: methods.mine.method: .*Circle has no attribute `Settings`"),
-        ("method: compact", r"must be one of baseline, .*, or a class"),
-        ("method: outside.method:Compact", r":2: methods.mine.weight is missing"),
-        ("method: outside.method:Compact\n    weight: 1\n    wight: 1", r":5: .*wight is not a setting"),
-        ("method: outside.method:Compact\n    weight: a", r":4: methods.mine.weight: .*valid number"),
-    ],
-)
-def test_a_mistake_in_a_method_is_an_error_with_line_and_key(fields: str, message: str) -> None:
-    with pytest.raises(UserError, match=message):
-        Definitions(Params(text=f"methods:\n  mine:\n    {fields}\n")).layers("parts", "mine").recipe()
-
-
 class Picture(Shards):
     """One picture of 8 x 8 pixels, for all rows."""
 
@@ -312,22 +296,6 @@ def test_a_reader(project: Path) -> None:
     assert (len(shards.rows("train")), len(shards.rows("test"))) == (6, 6)
 
 
-@pytest.mark.parametrize(
-    ("source", "message"),
-    [
-        ("module: outside.redaer", r":4: datasets.own.source.module: .*No module named 'outside.redaer'"),
-        ("module: outside.helper", r":4: .*helper has no attribute `collection`"),
-        ("module: outside.reader\n      clases: 6", r":5: .*source.clases is not .*\n.*mean classes"),
-        ("module: outside.reader\n      classes: a", r":5: .*source.classes: .*valid integer"),
-        ("module: outside.reader\n      kind: folder", r":5: .*source.kind is not a setting"),
-    ],
-)
-def test_a_mistake_in_a_reader_is_an_error_with_line_and_key(source: str, message: str) -> None:
-    params = Params(text=f"datasets:\n  own:\n    source:\n      {source}\n")
-    with pytest.raises(UserError, match=message):
-        dataset_settings(Definitions(params), "own")
-
-
 def evaluated(module: str, tmp_path: Path) -> Evaluation:
     """Four vectors of two classes on a circle in each of four orthogonal planes, with a metric of a user."""
     angles = np.radians([0, 10, 32, 60])
@@ -358,24 +326,6 @@ def test_a_metric(tmp_path: Path) -> None:
         evaluated("outside.metric:Single", tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("metric", "message"),
-    [
-        ("mrr:\n  module: outside.metrics:Reciprocal", r":4: evaluate.metrics.mrr.module: .*No module"),
-        ("mrr:\n  module: outside.circle:Circle", r":4: .*mrr.module: .*Circle has no attribute `values`"),
-        ("mrr:\n  module: outside.metric:mean", r":4: .*mrr.module: .*mean is not a class"),
-        ("mrr:\n  module: outside.metric:Reciprocal\n  pwer: 2", r":5: .*mrr.pwer is not a"),
-        ("mrr:\n  module: outside.metric:Reciprocal\n  power: a", r":5: .*mrr.power: .*valid integer"),
-        ("map:\n  module: outside.metric:Reciprocal", r":2: evaluate.metrics: map is a name of the project"),
-        ("mrr: {power: 2}", r":3: evaluate.metrics.mrr.module is missing"),
-    ],
-)
-def test_a_mistake_in_a_metric_is_an_error_with_line_and_key(metric: str, message: str) -> None:
-    text = f"evaluate:\n  metrics:\n{indent(metric, ' ' * 4)}\n"
-    with pytest.raises(UserError, match=message):
-        block(Params(text=text), "evaluate", EvaluateBlock)
-
-
 def test_a_network_drops_the_fields_of_the_network_below() -> None:
     below = "like: ms, backbone: {name: resnet18, checkpoint: a.pth, stages: [-2, -1]}"
     above = "like: low, backbone: {module: outside.network.Conv2, arguments: {kernel: 5}, pretrained: false}"
@@ -390,10 +340,41 @@ def test_a_network_drops_the_fields_of_the_network_below() -> None:
     assert "unseen.networks.staged" in code_of(PACKAGE, Path()).closure(["outside.network"])
 
 
+ABOVE = {
+    **dict.fromkeys(
+        ("loss", "pooling", "backbone", "batch", "input"), "methods:\n  mine:\n    like: ms\n    {}:\n"
+    ),
+    "method": "methods:\n  mine:\n",
+    "source": "datasets:\n  own:\n    source:\n",
+    "metrics": "evaluate:\n  metrics:\n",
+}
+RUN = "run: {datasets: [own], methods: [mine], seeds: [0]}\n"
+OTHERS = {
+    "methods": "methods: {mine: {like: ms}}\n",
+    "datasets": "datasets: {own: {source: {kind: parts}}}\n",
+    **{
+        name: f"{name}: {{}}\n"
+        for name in ("train", "ensemble", "export", "evaluate", "analyze", "report", "ingest")
+    },
+}
+
+
 @pytest.mark.parametrize(
-    ("block", "lines", "message"),
+    ("key", "lines", "message"),
     [
-        ("backbone", "module: outside.circle:Circle", r":5: .*backbone.module: .*has no attribute `plan`"),
+        ("loss", "gamma: 1\nmodule: outsid.circle:Circle", r":6: methods.mine.loss.module: .*No module"),
+        ("loss", "module: outside.circle:Circl", r":5: .*no attribute 'Circl'"),
+        ("loss", "module: outside.helper:scaled", r":5: .*scaled is not a class"),
+        ("loss", f"module: {CLASS}", r":4: methods.mine.loss.gamma is missing"),
+        ("loss", f"module: {CLASS}\ngamma: 1\ngama: 2", r":7: .*loss.gama is not .*\n.*mean gamma"),
+        ("loss", f"module: {CLASS}\ngamma: '1'", r":6: methods.mine.loss.gamma: .*valid number"),
+        (
+            "loss",
+            f"name: hybrid\nproxy: {{module: '{CLASS}', gamma: 1}}",
+            r":6: .*'pairs'; .*be proxies",
+        ),
+        ("pooling", "module: outside.circle:Power\nexponnt: 2", r":6: .*exponnt is not .*"),
+        ("backbone", "module: outside.circle:Circle", r":5: .*backbone.module: .*no attribute `plan`"),
         ("backbone", "module: outside.network:Conv2\narguments: {kernal: 3}", r":6: .*kernal is not a"),
         ("backbone", "module: outside.network:Conv2\narguments: {kernel: a}", r":6: .*integer, got 'a'"),
         ("batch", "module: outside.images:Noise", r":5: .*batch.module: .*has no attribute `draw`"),
@@ -402,29 +383,37 @@ def test_a_network_drops_the_fields_of_the_network_below() -> None:
         ("input", "module: outside.image:Noise", r":5: .*input.module: .*No module"),
         ("input", "module: outside.images:Noise", r":4: methods.mine.input.levels is missing"),
         ("input", "module: outside.images:Noise\nlevels: a", r":6: .*input.levels: .*integer"),
+        ("method", "method: outside.method:Compac", r":3: methods.mine.method: .*no attribute 'Compac'"),
+        ("method", "method: outside.circle:Circle", r":3: .*method: .*Circle has no attribute `Settings`"),
+        ("method", "method: compact", r"must be one of baseline, .*, or a class"),
+        ("method", "method: outside.method:Compact", r":2: methods.mine.weight is missing"),
+        ("method", "method: outside.method:Compact\nweight: 1\nwight: 1", r":5: .*wight is not a setting"),
+        ("method", "method: outside.method:Compact\nweight: a", r":4: methods.mine.weight: .*valid number"),
+        (
+            "source",
+            "module: outside.redaer",
+            r":4: datasets.own.source.module: .*No module named 'outside",
+        ),
+        ("source", "module: outside.helper", r":4: .*helper has no attribute `collection`"),
+        ("source", "module: outside.reader\nclases: 6", r":5: .*source.clases is not .*\n.*mean classes"),
+        ("source", "module: outside.reader\nclasses: a", r":5: .*source.classes: .*valid integer"),
+        ("source", "module: outside.reader\nkind: folder", r":5: .*source.kind is not a setting"),
+        ("metrics", "mrr:\n  module: outside.metrics:Mean", r":4: evaluate.metrics.mrr.module: .*No module"),
+        ("metrics", "mrr:\n  module: outside.circle:Circle", r":4: .*mrr.module: .*no attribute `values`"),
+        ("metrics", "mrr:\n  module: outside.metric:mean", r":4: .*mrr.module: .*mean is not a class"),
+        ("metrics", "mrr:\n  module: outside.metric:Reciprocal\n  pwer: 2", r":5: .*mrr.pwer is not a"),
+        ("metrics", "mrr:\n  module: outside.metric:Reciprocal\n  power: a", r":5: .*mrr.power: .*integer"),
+        ("metrics", "map:\n  module: outside.metric:Reciprocal", r":2: .*map is a name of the project"),
+        ("metrics", "mrr: {power: 2}", r":3: evaluate.metrics.mrr.module is missing"),
     ],
 )
-def test_a_mistake_in_a_block_is_an_error_with_line_and_key(block: str, lines: str, message: str) -> None:
-    text = f"methods:\n  mine:\n    like: ms\n    {block}:\n" + indent(lines, " " * 6)
+def test_a_mistake_is_an_error_with_line_and_key(key: str, lines: str, message: str) -> None:
+    above = ABOVE[key].format(key)
+    others = [text for block, text in OTHERS.items() if not above.startswith(f"{block}:")]
+    width = len(above.splitlines()[-1]) - len(above.splitlines()[-1].lstrip()) + 2
+    text = f"{above}{indent(lines, ' ' * width)}\n{RUN}{''.join(others)}"
     with pytest.raises(UserError, match=message):
-        Definitions(Params(text=text)).layers("cub", "mine").recipe()
-
-
-@pytest.mark.parametrize(
-    ("lines", "message"),
-    [
-        (["gamma: 1", "module: outsid.circle:Circle"], r"params.yaml:6: .*loss.module: .*No module"),
-        (["module: outside.circle:Circl"], r":5: .*no attribute 'Circl'"),
-        (["module: outside.helper:scaled"], r":5: .*scaled is not a class"),
-        ([f"module: {CLASS}"], r":4: methods.mine.loss.gamma is missing"),
-        ([f"module: {CLASS}", "gamma: 1", "gama: 2"], r":7: methods.mine.loss.gama is not .*\n.*mean gamma"),
-        ([f"module: {CLASS}", "gamma: '1'"], r":6: methods.mine.loss.gamma: .*valid number"),
-        (["name: hybrid", f"proxy: {{module: '{CLASS}', gamma: 1}}"], r":6: .*'pairs'; .*must be proxies"),
-    ],
-)
-def test_a_mistake_is_an_error_with_line_and_key(lines: list[str], message: str) -> None:
-    with pytest.raises(UserError, match=message):
-        resolved(*lines)
+        plan(Params(text=text))
 
 
 def test_a_recipe_from_elsewhere_imports_only_what_is_named(
