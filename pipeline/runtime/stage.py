@@ -25,7 +25,8 @@ ROOT = next((folder for folder in (_HERE, *_HERE.parents) if (folder / GRAPH).is
 _PR_SET_PDEATHSIG = 1
 # Environment variable that dvc.yaml sets to the process id of DVC. DVC may end while the stage still imports.
 PARENT = "UNSEEN_PARENT"
-_SMALL = ("resolve", "ingest")  # stages that compute without torch, FAISS and OpenBLAS
+# Stages that compute without torch, FAISS and OpenBLAS; resolve checks the memory before it imports torch.
+_SMALL = ("resolve", "ingest")
 _GRACE = 5.0  # seconds between SIGTERM and the forced end of a stage, in which it can end its cluster
 
 
