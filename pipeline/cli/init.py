@@ -10,7 +10,7 @@ from unseen.runtime.errors import UserError
 from unseen.runtime.stage import PACKAGE, ROOT
 from unseen.runtime.version_lock import LOCK, accept
 
-# File of a project -> file in the folder `project`, which has links to the files of a clone. Their names
+# File of a project -> file in the folder `project`, most of them links to the files of a clone. Their names
 # differ, because a clone would have a second graph, and more patterns for git.
 _TEMPLATES = {
     "params.yaml": "params.yaml",

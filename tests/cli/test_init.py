@@ -1,9 +1,13 @@
 """`unseen init` and `unseen lock`. tests/graph/test_own_project.py runs the graph of such a project."""
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+from tests.params import write
 from unseen.cli import init as module
 from unseen.runtime.errors import UserError
 
@@ -63,6 +67,24 @@ def test_without_git_nothing_is_written(tmp_path: Path, monkeypatch: pytest.Monk
     with pytest.raises(UserError, match="git is not installed"):
         module.init(tmp_path)
     assert files_of(tmp_path) == set()
+
+
+@pytest.mark.slow
+def test_own_parts_precede_those_of_a_clone_that_is_installed(tmp_path: Path) -> None:
+    module.init(tmp_path)
+    text = "class Circle:\n    def __init__(self, gamma: float) -> None: ...\n"
+    (tmp_path / "parts/circle.py").write_text(text, encoding="utf-8")
+    mine = {"like": "ms", "loss": {"module": "parts.circle:Circle", "gamma": 8}}
+    write(tmp_path, {"methods": {"mine": mine}})
+    process = subprocess.run(
+        [sys.executable, "-m", "unseen", "recipe", "parts", "mine"],
+        cwd=tmp_path / "studies",
+        env=os.environ | {"PYTHONPATH": str(module.PACKAGE.parent)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "parts.circle:Circle" in process.stdout, process.stderr
 
 
 def test_a_clone_has_no_lock() -> None:
