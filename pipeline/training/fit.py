@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -98,9 +99,8 @@ def train(
     """
     output, chosen = Path(output).resolve(), _recipe(recipe, loss)
     create_directory(output)
-    _write_shards(
-        images, _names(images, labels), output, {"recipe": chosen.model_dump(mode="json"), "seed": seed}
-    )
+    settings = {"recipe": chosen.model_dump(mode="json"), "seed": seed}
+    _write_shards(images, _names(images, labels), output, settings)
     outputs = Outputs(output / "model", output / "history.csv", output / "log.json")
     job = Job(
         dataset="images",
@@ -111,6 +111,7 @@ def train(
         shards=output / "shards",
         state=output / "state",
         outputs=outputs,
+        code=version("unseen"),
     )
     if not outputs.log.is_file():  # the last file that a training writes
         loop.train(job, 0, 1, device())
@@ -168,8 +169,9 @@ def _names(images: Any, labels: Any) -> list[str]:
     if values.dtype.kind not in "iuU":
         raise UserError(f"Labels have the type {values.dtype}.", "Use whole numbers or strings.")
     names = values.astype(str)
-    names = names if values.dtype.kind == "U" else np.char.zfill(names, names.itemsize // 4)
-    if max(Counter(names.tolist()).values(), default=0) < 2:
+    if values.dtype.kind != "U":
+        names = np.char.zfill(names, max(map(len, names)))
+    if max(Counter(names.tolist()).values()) < 2:
         raise UserError(
             f"Each of the {len(names)} images has a class of its own.",
             "A loss needs pairs of the same class: give two images or more of each class.",
@@ -225,7 +227,10 @@ class _Images:
         return pixels
 
     def image(self, row: int) -> UInt8[np.ndarray, "size"]:
-        return np.frombuffer(prepare(self.read(row), None, 100).image, np.uint8)
+        try:
+            return np.frombuffer(prepare(self.read(row), None, 100).image, np.uint8)
+        except (OSError, ValueError) as error:
+            raise self.undecodable(row, str(error)) from error
 
     def box(self, row: int) -> None:
         return None

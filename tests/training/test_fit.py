@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from pytorch_metric_learning import losses
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
@@ -138,6 +139,8 @@ def test_embeds_as_the_embedder_does(trained: Trained, images: Any, tmp_path: Pa
     np.testing.assert_array_equal(trained.embed([path]), Embedder(trained.folder / "model")([path]))
     np.testing.assert_allclose(trained.embed([path])[0], vectors[7], atol=1e-6)
     assert not trained.method.training
+    with pytest.raises(unseen.UserError, match=r"Image 1 cannot be decoded: .*missing\.png"):
+        trained.embed([path, tmp_path / "missing.png"])
 
 
 def test_an_object_as_a_loss_gives_the_weights_of_the_recipe_that_names_it(
@@ -163,6 +166,13 @@ def test_class_vectors_of_a_loss_train_in_their_group(images: Any, tmp_path: Pat
     assert torch.equal(loss.centres, before)  # a copy was trained
     assert slow.model.method.loss.proxy is not None
     assert not any(name.startswith("loss") for name in load_file(tmp_path / "slow/model/weights.safetensors"))
+
+
+def test_a_loss_of_pytorch_metric_learning_gives_the_curve_of_ours(images: Any, tmp_path: Path) -> None:
+    without_miner = recipe("baseline", loss={"name": "multi_similarity", "mining_margin": None})
+    ours = train(*images, without_miner, output=tmp_path / "ours")
+    theirs = train(*images, RECIPE, loss=losses.MultiSimilarityLoss(2, 40, 0.5), output=tmp_path / "theirs")
+    assert theirs.history[0]["loss"] == pytest.approx(ours.history[0]["loss"], rel=1e-4)
 
 
 def _killed_at(step: int, monkeypatch: pytest.MonkeyPatch) -> None:
