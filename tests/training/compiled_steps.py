@@ -1,6 +1,5 @@
-"""Compares compiled with eager training steps and prints the result as JSON; see test_compiled.py.
-
-    python -m tests.training.compiled_steps GROUP
+"""Compares compiled with eager training steps and prints the results of all groups as JSON; see
+test_compiled.py.
 
 It is a program because checks of shapes, which the test suite adds to every function, cannot be captured.
 Captured graphs run by torch's backends that need no compiler: `eager`, and where state changes between
@@ -13,7 +12,6 @@ import copy
 import io
 import json
 import pickle
-import sys
 import tempfile
 from functools import partial
 from hashlib import sha256
@@ -58,7 +56,6 @@ SMALL: dict[str, dict[str, Any]] = {  # settings of poolings
     "netvlad": {"centers": 4},
     "optimal_transport": {"prototypes": 4},
 }
-WITH_STATE = ("memory", "momentum", "snca", "passes")  # of METHODS: a group of its own
 CHANGES_STATE = {"gsp"}  # of METHODS
 WORKERS = ("baseline", "irt")  # of METHODS, on two workers
 
@@ -129,11 +126,7 @@ def difference(expected: Tensor, value: Tensor) -> float:
 
 
 def methods() -> dict[str, Any]:
-    return {name: compared(name) for name in METHODS if name not in WITH_STATE}
-
-
-def states() -> dict[str, Any]:
-    return {name: compared(name) for name in WITH_STATE}
+    return {name: compared(name) for name in METHODS}
 
 
 def _worker(rank: int, world: int) -> dict[str, Any]:
@@ -236,15 +229,10 @@ def kill(row: dict[str, Any]) -> None:
     raise jobs.Killed
 
 
-GROUPS = {
-    "methods": methods,
-    "states": states,
-    "workers": workers,
-    "losses": losses,
-    "poolings": poolings,
-    "training": training,
-}
-
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    print(json.dumps(GROUPS[sys.argv[1]]()))
+    results = {}
+    for group in (methods, workers, losses, poolings, training):
+        torch._dynamo.reset()
+        results[group.__name__] = group()
+    print(json.dumps(results))
