@@ -47,19 +47,25 @@ def test_errors_equal_those_of_all_pairs(groups: int, block: int, monkeypatch: p
     assert 0.02 < points[0].fnmr < points[1].fnmr < points[2].fnmr < 0.98
 
 
-def test_the_interval_is_that_of_resampled_data_sets() -> None:
+@pytest.mark.parametrize("groups", [12, 5])
+def test_the_interval_is_that_of_resampled_data_sets(groups: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A copy of a group of classes contains the pairs of its classes once."""
+    monkeypatch.setattr(verification, "GROUPS", groups)
     embeddings, labels = sample(classes=12, size=6, noise=0.7, seed=1)
     point = operating_points(embeddings, labels, Intervals(200, 0.9, 3))[0]
-    names = np.unique(labels)
+    group_of = np.random.default_rng(0).permutation(12) % groups if groups < 12 else np.arange(12)
+    group_of_row = group_of[np.unique(labels, return_inverse=True)[1]]
     resampled = []
-    for counts in resampled_weights(len(names), Intervals(200, 0.9, 3)).astype(int):
-        rows = [np.flatnonzero(labels == name) for name in np.repeat(names, counts)]
+    for counts in resampled_weights(groups, Intervals(200, 0.9, 3)).astype(int):
+        rows = [np.flatnonzero(group_of_row == group) for group in np.repeat(np.arange(groups), counts)]
         copy = np.repeat(np.arange(len(rows)), [len(each) for each in rows])
-        label, x = labels[np.concatenate(rows)], embeddings[np.concatenate(rows)].astype(np.float64)
+        chosen = np.concatenate(rows)
+        label, group, x = labels[chosen], group_of_row[chosen], embeddings[chosen].astype(np.float64)
         upper = np.triu(np.ones((len(x), len(x)), bool), 1)
         s = x @ x.T
-        same = s[upper & (copy[:, None] == copy)]
-        different = s[upper & (label[:, None] != label)]
+        one_copy, one_class = copy[:, None] == copy, label[:, None] == label
+        same = s[upper & one_copy & one_class]
+        different = s[upper & ~one_class & (one_copy | (group[:, None] != group))]
         resampled.append(errors_at(same, different, 0.1)[1])
     low, high = np.quantile(resampled, [0.05, 0.95])
     assert (point.low, point.high) == pytest.approx((low, high), abs=0.01)

@@ -16,6 +16,7 @@ from unseen.evaluation.statistics.better import (
     against,
     compare,
     decide,
+    flips_of,
     judge,
 )
 from unseen.evaluation.statistics.holm import holm
@@ -140,6 +141,11 @@ def test_all_pairs_together_equal_single_comparisons() -> None:
         assert comparison.seeds == pytest.approx(alone.seeds)
         if (first, second) == (1, 4):
             assert comparison.p_value == 1
+
+
+def test_the_sign_flips_suffice_for_a_significant_smallest_p_value() -> None:
+    for questions, confidence in ((1, 0.95), (500, 0.95), (20, 0.9999)):
+        assert questions / (flips_of(questions, confidence) + 1) < (1 - confidence) / 2
 
 
 def test_few_classes_have_no_interval() -> None:
