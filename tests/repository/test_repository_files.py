@@ -52,18 +52,6 @@ def test_documents_link_to_files_that_exist() -> None:
             assert (ROOT / target).exists(), f"{name} links to {target}"
 
 
-def test_the_table_of_faults_names_files_and_tests_that_exist() -> None:
-    rows = re.findall(
-        r"^\| `(.+?)` \|.*`(test_\w+)`", (ROOT / "docs/faults.md").read_text("utf-8"), re.MULTILINE
-    )
-    tests = "\n".join(path.read_text("utf-8") for path in (ROOT / "tests").rglob("test_*.py"))
-    assert len(rows) >= 30
-    for file, name in rows:
-        folder = ROOT if (ROOT / file).is_file() else ROOT / "pipeline"
-        assert (folder / file).is_file(), file
-        assert f"def {name}(" in tests, name
-
-
 def test_every_repaired_defect_names_tests_that_exist() -> None:
     lines = (ROOT / "docs/defects.md").read_text("utf-8").splitlines()
     rows = [line for line in lines if line.startswith("| ") and not line.startswith("| defect")]
