@@ -27,9 +27,9 @@ from unseen.evaluation.counter import tile_counter
 from unseen.evaluation.evaluate import evaluate
 from unseen.evaluation.external import Metrics, Settings
 from unseen.evaluation.metrics import Rows, per_query
+from unseen.evaluation.record import Record, Run
 from unseen.evaluation.sides import Sides
-from unseen.evaluation.statistics.better import LEAST, Comparison, Outcome, Verdict, compare, decide
-from unseen.evaluation.statistics.table import of_queries
+from unseen.evaluation.statistics.better import Comparison, Outcome, against, judge
 from unseen.evaluation.tables import SELECTED
 from unseen.experiments.ladder.head import HeadTrainer, require_head
 from unseen.experiments.ladder.head import inputs as head_inputs
@@ -46,6 +46,7 @@ from unseen.runtime.errors import UserError
 
 SETTINGS = Settings(recall_at=(1,))
 FEATURES, MODEL = "features", "model"  # in the output directory
+HELD_OUT, TEST, OTHER = "held-out classes", "test classes", "photos of another kind"  # places
 
 
 @dataclass(frozen=True)
@@ -116,20 +117,6 @@ class _Classes(NamedTuple):
     other: Int64[np.ndarray, "_"]
 
 
-class _Tested(NamedTuple):
-    """The metrics of some images, and the AP@R of each."""
-
-    metrics: Metrics
-    ap_at_r: Float64[np.ndarray, "Q"]
-
-
-class _Values(NamedTuple):
-    """On the test classes, and on photos of another kind; None: without such photos."""
-
-    test: _Tested | None
-    other: _Tested | None
-
-
 def ladder(photos: Path, output: Path, plan: Plan, labels: str = FOLDERS) -> Result:
     """Measures all rungs on the photos of a folder and writes the chosen model to `output`/model.
 
@@ -162,14 +149,14 @@ def ladder(photos: Path, output: Path, plan: Plan, labels: str = FOLDERS) -> Res
         network = replace(plan.network, size=size)
         measured[size] = _measured(photos, pictures, output, network, numbers, sides)
     best = max(plan.sizes, key=lambda size: _mean(measured[size].held_out))
-    rungs, values = [], {}
+    classes = _Classes(numbers, sides, training, test, other)
+    rungs, records = [], {}
     for size, of_size in measured.items():
-        values[size] = _Values(*(_tested(of_size.vectors[rows], numbers[rows]) for rows in (test, other)))
-        first, second = (tested and tested.metrics for tested in values[size])
-        assert first is not None
-        rung = Rung("frozen", size, 0, _mean(of_size.held_out), first, of_size.seconds)
-        rungs.append(rung._replace(other=second))
-    frozen = next(rung for rung in rungs if rung.size == best)
+        vectors = of_size.vectors[np.concatenate([test, other])]
+        rung, of_places = _rung(("frozen", size, 0), of_size.held_out, vectors, classes, of_size.seconds)
+        rungs.append(rung)
+        if size == best:
+            frozen, records = rung, _runs(rung, of_places, plan.seed)
     model = output / MODEL
     shutil.rmtree(model, ignore_errors=True)
     network = replace(plan.network, size=best)
@@ -183,12 +170,29 @@ def ladder(photos: Path, output: Path, plan: Plan, labels: str = FOLDERS) -> Res
     if plan.adapt:
         adapted = adapt_inputs(network, photos, pictures, output / FEATURES, model)
         trainers.append(AdaptTrainer(adapted, plan.loss, plan.seed))
-    classes = _Classes(numbers, sides, training, test, other)
-    climbed = [_climbed(trainer, classes, measured[best], values[best], best) for trainer in trainers]
-    verdicts = _judged([rung for rung, _ in climbed])
-    for (rung, _), verdict in zip(climbed, verdicts, strict=True):
-        rungs.append(rung._replace(outcome=verdict.outcome, adjusted=verdict.adjusted))
-    ahead = [index for index, verdict in enumerate(verdicts) if verdict.sign > 0]
+    climbed = []
+    for trainer in trainers:
+        rung, of_places, trained = _climbed(trainer, classes, measured[best].seconds, best)
+        climbed.append((rung, trained))
+        records |= _runs(rung, of_places, plan.seed)
+    verdicts = {
+        place: judge(records, against("frozen", [each.name for each in trainers], "map_at_r", places=[place]))
+        for place in (HELD_OUT, TEST, OTHER)
+        if place != OTHER or len(other)
+    }
+    for index, (rung, _) in enumerate(climbed):
+        of_rung = {place: of_place[index] for place, of_place in verdicts.items()}
+        choice = of_rung[HELD_OUT]
+        rungs.append(
+            rung._replace(
+                difference=of_rung[TEST].comparison,
+                validation_difference=choice.comparison,
+                outcome=choice.outcome,
+                adjusted=choice.adjusted,
+                other_difference=of_rung[OTHER].comparison if len(other) else None,
+            )
+        )
+    ahead = [index for index, verdict in enumerate(verdicts[HELD_OUT]) if verdict.sign > 0]
     if not ahead:
         return Result(rungs, frozen, parts)
     index = max(ahead, key=lambda index: climbed[index][0].validation)
@@ -202,21 +206,11 @@ def ladder(photos: Path, output: Path, plan: Plan, labels: str = FOLDERS) -> Res
     return Result(rungs, chosen, parts)
 
 
-def _judged(trained: Sequence[Rung]) -> list[Verdict]:
-    """The verdicts on the trained rungs. Their control `frozen` is the network without a head, the floor."""
-    compared = [rung.validation_difference for rung in trained if rung.validation_difference is not None]
-    return decide(compared, [LEAST["map_at_r"]] * len(compared), [None] * len(compared))
-
-
 def _climbed(
-    trainer: Trainer,
-    classes: _Classes,
-    frozen: _Measured,
-    published: _Values,
-    size: int,
-) -> tuple[Rung, Trained]:
-    """The rung of a trainer with the length that held-out classes choose, and its training on all training
-    classes. published: of the frozen rung."""
+    trainer: Trainer, classes: _Classes, seconds: float, size: int
+) -> tuple[Rung, dict[str, Record], Trained]:
+    """The rung of a trainer with the length that held-out classes choose, its records by place, and its
+    training on all training classes. seconds: of CPU, for its features if it has none of its own."""
     begin = time.process_time()
     labels, training, test, other = classes.labels, classes.training, classes.test, classes.other
     held_out = {steps: np.full(len(labels), np.nan) for steps in trainer.lengths}
@@ -226,25 +220,49 @@ def _climbed(
             held_out[trained.steps][fold] = _precision(trained.vectors, labels[fold])
     length = max(held_out, key=lambda steps: _mean(held_out[steps]))
     (trained,) = _train(trainer, training, labels, (length,), np.concatenate([test, other]))
-    seconds = time.process_time() - begin + (trainer.seconds or frozen.seconds)
-    tested = _tested(trained.vectors[: len(test)], labels[test])
-    tested_other = _tested(trained.vectors[len(test) :], labels[other])
-    assert tested is not None
-    rung = Rung(
-        trainer.name,
-        size,
-        steps=length,
-        validation=_mean(held_out[length]),
-        test=tested.metrics,
-        seconds=seconds,
-        difference=_difference(published.test, tested, labels[test]),
-        validation_difference=_compared(
-            frozen.held_out[training], held_out[length][training], labels[training]
-        ),
-        other=tested_other and tested_other.metrics,
-        other_difference=_difference(published.other, tested_other, labels[other]),
+    needed = time.process_time() - begin + (trainer.seconds or seconds)
+    of_rung = trainer.name, size, length
+    return *_rung(of_rung, held_out[length], trained.vectors, classes, needed), trained
+
+
+def _rung(
+    of_rung: tuple[str, int, int],
+    held_out: Float64[np.ndarray, "N"],
+    vectors: Float32[np.ndarray, "_ D"],
+    classes: _Classes,
+    seconds: float,
+) -> tuple[Rung, dict[str, Record]]:
+    """A rung and its records by place. of_rung: name, size and steps. held_out: AP@R of each photo within its
+    fold. vectors: of the test photos, then of those of another kind."""
+    labels, (test, other) = classes.labels, np.split(vectors, [len(classes.test)])
+    records = {HELD_OUT: _record(held_out[classes.training], labels[classes.training])}
+    metrics: dict[str, Metrics] = {}
+    for place, photos, own in ((TEST, classes.test, test), (OTHER, classes.other, other)):
+        if len(photos):
+            rows = _rows(own, labels[photos])
+            sides, protocol = Sides(rows, rows), SETTINGS.protocol()
+            metrics[place], results = evaluate(sides, {}, protocol, counter=tile_counter())
+            records[place] = _record(results[SELECTED].ap_at_r, labels[photos])
+    rung = Rung(*of_rung, _mean(held_out), metrics[TEST], seconds, other=metrics.get(OTHER))
+    return rung, records
+
+
+def _record(ap_at_r: Float64[np.ndarray, "Q"], labels: Int64[np.ndarray, "Q"]) -> Record:
+    """The class means of Q queries; NaN: the only image of a class."""
+    scored = ~np.isnan(ap_at_r)
+    classes, member = np.unique(labels[scored], return_inverse=True)
+    images, names = np.bincount(member), [f"{label:09d}" for label in classes]
+    means = np.bincount(member, ap_at_r[scored]) / images
+    return Record(
+        settings={},
+        images=dict(zip(names, images.tolist(), strict=True)),
+        classes={"map_at_r": dict(zip(names, means.tolist(), strict=True))},
+        cpu_seconds=0.0,
     )
-    return rung, trained
+
+
+def _runs(rung: Rung, records: Mapping[str, Record], seed: int) -> dict[Run, Record]:
+    return {Run(rung.name, place, seed): record for place, record in records.items()}
 
 
 def _with_other(
@@ -319,30 +337,6 @@ def _precision(
     """AP@R of every image among the others; NaN for the only image of a class."""
     rows = _rows(vectors, labels)
     return per_query(rows, rows, (1,), counter=tile_counter()).ap_at_r
-
-
-def _tested(vectors: Float32[np.ndarray, "Q D"], labels: Int64[np.ndarray, "Q"]) -> _Tested | None:
-    """The metrics of Q images, each searched among the others; None without images."""
-    if not len(labels):
-        return None
-    rows = _rows(vectors, labels)
-    metrics, results = evaluate(Sides(rows, rows), {}, SETTINGS.protocol(), counter=tile_counter())
-    return _Tested(metrics, results[SELECTED].ap_at_r)
-
-
-def _difference(
-    first: _Tested | None, second: _Tested | None, labels: Int64[np.ndarray, "Q"]
-) -> Comparison | None:
-    if first is None or second is None:
-        return None
-    return _compared(first.ap_at_r, second.ap_at_r, labels)
-
-
-def _compared(
-    first: Float64[np.ndarray, "Q"], second: Float64[np.ndarray, "Q"], labels: Int64[np.ndarray, "Q"]
-) -> Comparison:
-    """second - first, paired."""
-    return compare(of_queries([first[None], second[None]], labels), [(0, 1)])[0]
 
 
 def _mean(values: Float64[np.ndarray, "N"]) -> float:

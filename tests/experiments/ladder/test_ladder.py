@@ -11,7 +11,8 @@ from tests.photos import save_products
 from tests.torch_counter import TorchCounter
 from unseen.cli import main as cli
 from unseen.evaluation.external import evaluate_vectors
-from unseen.evaluation.statistics.better import Comparison
+from unseen.evaluation.record import Record, Run
+from unseen.evaluation.statistics.better import Family, Verdict, decide
 from unseen.experiments.ladder import ladder as module
 from unseen.experiments.ladder.head import HeadTrainer
 from unseen.experiments.ladder.ladder import Plan, Rung, ladder
@@ -83,12 +84,7 @@ def test_evaluates_rungs_on_classes_that_chose_nothing(
 def test_writes_the_rung_that_held_out_classes_choose(
     photos: Path, network: Network, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ahead: bool, ship: bool
 ) -> None:
-    compare = module._compared
-
-    def decided(*arguments: np.ndarray) -> Comparison:
-        return compare(*arguments)._replace(**(BETTER if ahead else BETTER | {"low": -0.01}))
-
-    monkeypatch.setattr(module, "_compared", decided)
+    decide_by(monkeypatch, BETTER if ahead else BETTER | {"low": -0.01})
     output = tmp_path / "out"
     result = ladder(photos, output, Plan(network, (32,), head=None, adapt=False, ship=ship))
     assert result.chosen.name == ("linear" if ahead else "frozen")
@@ -115,18 +111,26 @@ def test_writes_the_rung_that_held_out_classes_choose(
         assert metrics["map_at_r"] == pytest.approx(result.chosen.test["map_at_r"], abs=1e-6)
 
 
+def decide_by(monkeypatch: pytest.MonkeyPatch, changes: dict[str, float]) -> None:
+    """Changes all comparisons of trained rungs with the frozen one."""
+    judge = module.judge
+
+    def judged(records: dict[Run, Record], family: Family) -> list[Verdict]:
+        compared = [verdict.comparison._replace(**changes) for verdict in judge(records, family)]
+        return decide(compared, [0.003] * len(compared), [None] * len(compared))
+
+    monkeypatch.setattr(module, "judge", judged)
+
+
 def choose(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     """Lets held-out classes choose the rung `name`."""
-    compare, climb = module._compared, module._climbed
+    climb = module._climbed
 
-    def decided(*arguments: np.ndarray) -> Comparison:
-        return compare(*arguments)._replace(**BETTER)
+    def climbed(*arguments: object) -> tuple[Rung, dict[str, Record], Trained]:
+        rung, records, trained = climb(*arguments)
+        return rung._replace(validation=float(rung.name == name)), records, trained
 
-    def climbed(*arguments: object) -> tuple[Rung, Trained]:
-        rung, trained = climb(*arguments)
-        return rung._replace(validation=float(rung.name == name)), trained
-
-    monkeypatch.setattr(module, "_compared", decided)
+    decide_by(monkeypatch, BETTER)
     monkeypatch.setattr(module, "_climbed", climbed)
 
 
