@@ -102,7 +102,7 @@ def markdown(results: Results, of_built_in: Results) -> str:
         f"Photos: Grocery Store (Klasson et al. 2019, MIT licence), {results.photos:,} photos of "
         f"{results.classes} classes, at most {results.at_most} of a class, 112 pixels on their shorter side. "
         f"Test classes: {tests}. {results.seeds} seeds. Trainings and evaluations took "
-        f"{results.cpu_seconds / 60:.0f} CPU minutes.",
+        f"{results.cpu_seconds / 60:.0f} CPU minutes. Backward passes were timed on a busy machine.",
         "",
         f"Whole networks: {of_built_in.photos:,} images of `{of_built_in.data}`, {of_built_in.seeds} seeds, "
         f"{of_built_in.cpu_seconds / 60:.0f} CPU minutes.",
