@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from unseen.config.inputs import ReportInputs, read_inputs
-from unseen.report.analysis_file import write_analysis
+from unseen.report.analysis import write_analysis
 from unseen.report.page import build
 from unseen.report.position_files import write_positions
 from unseen.report.report_data import read_report_data

@@ -1,10 +1,13 @@
 """The analysis stage's numbers and curves of one data set, numbers as means over seeds."""
 
+import csv
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+from unseen.evaluation.analysis.analyze import COLUMNS
 from unseen.report.report_data import ReportData
 
 NETWORKS = ("selected", "untrained")
@@ -32,29 +35,19 @@ class Analysis:
 
 def read_analysis(report_data: ReportData, dataset: str) -> Analysis:
     """The entries of the data set, in the order of the methods."""
-    entries = [entry for entry in report_data.analysis if entry["row"]["dataset"] == dataset]
     groups = {
-        (method, network): [
-            entry
-            for entry in entries
-            if (entry["row"]["method"], entry["row"]["network"]) == (method, network)
-            and entry["row"]["seed"] in report_data.seeds
-        ]
+        (method, network): entries
         for method in report_data.methods
         for network in NETWORKS
+        if (entries := report_data.analysed(dataset, method, network))
     }
-    selected = {
-        method: group for (method, network), group in groups.items() if group and network == "selected"
-    }
+    selected = {method: group for (method, network), group in groups.items() if network == "selected"}
+    rows = [entry["row"] for entry in report_data.analysis if entry["row"]["dataset"] == dataset]
     return Analysis(
-        means={
-            key: means_over_seeds([entry["row"] for entry in group]) for key, group in groups.items() if group
-        },
+        means={key: means_over_seeds([entry["row"] for entry in group]) for key, group in groups.items()},
         rows={method: [entry["row"] for entry in group] for method, group in selected.items()},
         curves={method: [entry["curves"] for entry in group] for method, group in selected.items()},
-        floored=sorted(
-            {entry["row"]["method"] for entry in entries if entry["row"]["floored_singular_values"]}
-        ),
+        floored=sorted({row["method"] for row in rows if row["floored_singular_values"]}),
     )
 
 
@@ -78,3 +71,14 @@ def means_over_seeds(rows: Sequence[Mapping[str, Any]]) -> dict[str, float | Non
             within = statistics.fmean(value**2 for value in columns[name])
             means[name] = (within + statistics.pvariance(columns[mean])) ** 0.5
     return means
+
+
+def write_analysis(report_data: ReportData, path: Path) -> None:
+    """Writes the measures of all runs, a row for each run and network, as CSV. An undefined measure is an
+    empty cell."""
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
+        writer.writeheader()
+        for network in report_data.analysis:
+            row = network["row"]
+            writer.writerow({name: "" if row[name] is None else row[name] for name in COLUMNS})

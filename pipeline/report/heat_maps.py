@@ -4,16 +4,13 @@ The image is grey and the map is in colour, because the colours of an image woul
 parts of the image that the network does not see are dark.
 """
 
-import base64
-
 import cv2
 import numpy as np
-import simplejpeg
 from jaxtyping import Float, UInt8
 
 from unseen.data.decode import decode
 from unseen.data.positions import PositionMap
-from unseen.report.pictures import QUALITY
+from unseen.report.pictures import compressed, uri_of
 
 _GREY = 0.45  # share of the image in a pixel; the rest is the colour of the map
 _GOLDEN = 0.6180339887  # between the hues of consecutive prototypes
@@ -22,9 +19,7 @@ _MARK = 0.045  # radius of the mark of a point, as a share of the longer side
 
 def data_uri(encoded: UInt8[np.ndarray, "bytes"], position_map: PositionMap, size: int) -> str:
     """The heat map of an encoded image as the data URI of a JPEG."""
-    image = heat_map(decode(encoded), position_map, size)
-    jpeg: bytes = simplejpeg.encode_jpeg(np.ascontiguousarray(image), quality=QUALITY, colorspace="RGB")
-    return "data:image/jpeg;base64," + base64.b64encode(jpeg).decode("ascii")
+    return uri_of(compressed(heat_map(decode(encoded), position_map, size)))
 
 
 def heat_map(

@@ -58,13 +58,7 @@ def _facts(report_data: ReportData, run: RunResults) -> tuple[str, str, str, str
     weights = _pretrained(backbone["name"]) if backbone["pretrained"] else "random initial weights"
     if backbone["checkpoint"] is not None:
         weights = "weights from a checkpoint"
-    key = (run.dataset, run.method, run.seed, "selected")
-    rows = (entry["row"] for entry in report_data.analysis)
-    dim = next(
-        row["dim"]
-        for row in rows
-        if tuple(row[name] for name in ("dataset", "method", "seed", "network")) == key
-    )
+    dim = report_data.analysed(run.dataset, run.method)[0]["row"]["dim"]
     return backbone["name"], weights, counted(dim, "dimension"), f"{recipe['input']['size']} px input"
 
 

@@ -17,7 +17,7 @@ Thumbnail = Callable[[int], str]  # row id -> data URI
 
 def data_uri(encoded: UInt8[np.ndarray, "bytes"], size: int) -> str:
     """An encoded image as the data URI of its `jpeg`."""
-    return "data:image/jpeg;base64," + base64.b64encode(jpeg(encoded, size)).decode("ascii")
+    return uri_of(jpeg(encoded, size))
 
 
 def jpeg(encoded: UInt8[np.ndarray, "bytes"], size: int) -> bytes:
@@ -29,8 +29,18 @@ def jpeg(encoded: UInt8[np.ndarray, "bytes"], size: int) -> bytes:
     if scale < 1:
         sides = (max(1, round(image.shape[1] * scale)), max(1, round(image.shape[0] * scale)))
         image = cv2.resize(image, sides, interpolation=cv2.INTER_AREA)
-    small: bytes = simplejpeg.encode_jpeg(np.ascontiguousarray(image), quality=QUALITY, colorspace="RGB")
-    return small
+    return compressed(image)
+
+
+def compressed(image: UInt8[np.ndarray, "H W 3"]) -> bytes:
+    """An image as a JPEG."""
+    result: bytes = simplejpeg.encode_jpeg(np.ascontiguousarray(image), quality=QUALITY, colorspace="RGB")
+    return result
+
+
+def uri_of(jpeg: bytes) -> str:
+    """The data URI of a JPEG."""
+    return "data:image/jpeg;base64," + base64.b64encode(jpeg).decode("ascii")
 
 
 def thumbnails(shards: Shards, size: int) -> Thumbnail:

@@ -81,6 +81,16 @@ class ReportData:
     def of(self, dataset: str, method: str | None = None) -> list[RunResults]:
         return [run for run in self.runs if run.dataset == dataset and method in (None, run.method)]
 
+    def analysed(self, dataset: str, method: str, network: str = "selected") -> list[dict[str, Any]]:
+        """The entries of `analysis` of a network, one per seed."""
+        key = dataset, method, network
+        entries = ((entry, entry["row"]) for entry in self.analysis)
+        return [
+            entry
+            for entry, row in entries
+            if (row["dataset"], row["method"], row["network"]) == key and row["seed"] in self.seeds
+        ]
+
     def object_shares_of(self, dataset: str) -> list[dict[str, Any]]:
         """The shares of weight on the object; empty for a data set that does not know its object."""
         return [row for row in self.object_shares if row["dataset"] == dataset]

@@ -51,15 +51,8 @@ class Numbers:
                 for history in histories
                 if history and all(metric in row for row in history)
             ]
-        rows = [entry["row"] for entry in self.report_data.analysis]
-        cell = (self.dataset, method, "selected")
-        return [
-            row[metric]
-            for row in rows
-            if (row["dataset"], row["method"], row["network"]) == cell
-            and row["seed"] in self.report_data.seeds
-            and row.get(metric) is not None
-        ]
+        rows = [entry["row"] for entry in self.report_data.analysed(self.dataset, method)]
+        return [row[metric] for row in rows if row.get(metric) is not None]
 
     def recipe(self, method: str) -> dict[str, Any]:
         recipe: dict[str, Any] = self.report_data.of(self.dataset, method)[0].recipe["recipe"]

@@ -1,14 +1,31 @@
-"""The table of a study on a data set: printed numbers, ours, their difference, and the rank correlation of
-the order.
+"""The table of a study on a data set: printed numbers, ours, their difference, the rank correlation of the
+order, the gain of rows over their baselines, and the points of its chart.
+
+The rank correlation is Spearman's: the Pearson correlation of the ranks of the printed numbers and of our
+means.
 """
 
+from collections.abc import Sequence
+from typing import Any
+
+from scipy.stats import spearmanr
+
 from unseen.config.inputs import StudyInputs
+from unseen.config.place import at
+from unseen.experiments.catalogue import printed_key
+from unseen.experiments.printed import Number, Row
+from unseen.report.recipes import text
 from unseen.report.report_data import ReportData
-from unseen.report.study_cells import StudyTable
-from unseen.report.study_lines import columns_of, own_columns, own_lines, printed_lines, printed_of
+from unseen.report.study_cells import Cell, Column, Gain, Line, Ours, Point, Rank, StudyTable
+from unseen.report.study_lines import (
+    columns_of,
+    kind_of,
+    own_columns,
+    own_lines,
+    printed_lines,
+    printed_of,
+)
 from unseen.report.study_numbers import Numbers
-from unseen.report.study_points import points_of
-from unseen.report.study_ranks import rank_correlations, relative_gains
 from unseen.report.summary import summarize
 
 
@@ -36,3 +53,101 @@ def study_table(report_data: ReportData, dataset: str, study: StudyInputs) -> St
         is_printed=bool(printed),
         gains=relative_gains(study, columns, lines),
     )
+
+
+def rank_correlations(columns: tuple[Column, ...], lines: Sequence[Line], metric: str) -> tuple[Rank, ...]:
+    """The rank correlation of each printed column over the lines with both numbers; none below three."""
+    own = next((place for place, column in enumerate(columns) if column == Column(metric)), None)
+    ranks = []
+    for place, column in enumerate(columns):
+        ours_at = own if column.printed_for else place
+        if ours_at is None:
+            continue
+        pairs = [
+            (number.value, ours.value)
+            for line in lines
+            if (number := line.cells[place].printed) is not None
+            and number.reliable
+            and (ours := line.cells[ours_at].ours) is not None
+        ]
+        printed, ours_values = ({pair[side] for pair in pairs} for side in (0, 1))
+        if len(pairs) >= 3 and len(printed) > 1 and len(ours_values) > 1:
+            ranks.append(Rank(column, float(spearmanr(pairs).statistic), len(pairs)))
+    return tuple(ranks)
+
+
+def relative_gains(
+    study: StudyInputs, columns: tuple[Column, ...], lines: Sequence[Line]
+) -> dict[Column, tuple[Gain, ...]]:
+    """The relative differences of the rows from their baselines, for each column of `study.metric` with our
+    numbers."""
+    gains = {}
+    for place, column in enumerate(columns):
+        if column.metric != study.metric or column.printed_for or not study.baselines:
+            continue
+        cells = {line.label: line.cells[place] for line in lines}
+        gains[column] = tuple(
+            Gain(
+                row,
+                baseline,
+                _relative(cells[row].ours, cells[baseline].ours),
+                _relative(_reliable(cells[row]), _reliable(cells[baseline])),
+            )
+            for row, baseline in study.baselines.items()
+        )
+    return gains
+
+
+def _reliable(cell: Cell) -> Number | None:
+    return cell.printed if cell.printed is not None and cell.printed.reliable else None
+
+
+def _relative(number: Ours | Number | None, baseline: Ours | Number | None) -> float | None:
+    """100 (a - b) / b."""
+    if number is None or baseline is None or not baseline.value:
+        return None
+    return 100 * (number.value - baseline.value) / baseline.value
+
+
+def points_of(table: Numbers, study: StudyInputs, printed: Sequence[Row]) -> tuple[Point, ...]:
+    """The points of the chart: the rows that have a number for every axis."""
+    if not study.axes:
+        return ()
+    hidden = {*study.axes, *study.tied}
+    keys = [
+        {field: value for field, value in row.recipe.items() if field not in hidden} for row in study.rows
+    ]
+    varied = [
+        field
+        for field in dict.fromkeys(field for key in keys for field in key)
+        if len({text(key.get(field, "")) for key in keys}) > 1
+    ]
+    several_methods = len({row.like for row in study.rows}) > 1
+    numbers = {
+        printed_key(row.method, row.recipe): row.metrics[study.metric].value
+        for row in reversed(printed)
+        if study.metric in row.metrics and row.metrics[study.metric].reliable
+    }
+    kind = next((kind_of(row) for row in printed if study.metric in row.metrics), "selected")
+    points = []
+    for row in study.rows:
+        recipe = table.recipe(row.method)
+        place = [at(recipe, field) for field in study.axes]
+        ours = table.of(row.method, Column(study.metric, kind)) or table.of(row.method, Column(study.metric))
+        if ours is None or not all(_is_number(value) for value in place):
+            continue
+        parts = [row.like] if several_methods else []
+        parts += [_series_part(field, at(recipe, field)) for field in varied]
+        series = ", ".join(parts) or row.like
+        printed_value = numbers.get(row.printed) if row.printed is not None else None
+        points.append(Point(series, tuple(map(float, place)), ours, printed_value))
+    return tuple(points)
+
+
+def _series_part(field: str, value: Any) -> str:
+    """`deit_small_patch16_224` for backbone.name, `dim 64` for dim."""
+    return text(value) if field.endswith(".name") else f"{field.rpartition('.')[2]} {text(value)}"
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

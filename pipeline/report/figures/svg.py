@@ -153,14 +153,9 @@ def marker_size(points: Sequence[float], size: float = 4.0) -> float:
 
 def within_percent(axes: Axes, side: Literal["x", "y"], margin: float = 0.06) -> None:
     """Limits the axis to a margin around the data, and to 0 to 100. Marks at the limits are drawn whole."""
-    if side == "x":
-        axes.margins(x=margin)
-        low, high = axes.get_xlim()
-        axes.set_xlim(max(low, 0.0), min(high, 100.0))
-    else:
-        axes.margins(y=margin)
-        low, high = axes.get_ylim()
-        axes.set_ylim(max(low, 0.0), min(high, 100.0))
+    axes.margins(x=margin if side == "x" else None, y=margin if side == "y" else None)
+    low, high = getattr(axes, f"get_{side}lim")()
+    axes.set(**{f"{side}lim": (max(low, 0.0), min(high, 100.0))})
     for line in axes.lines:
         line.set_clip_on(False)
 

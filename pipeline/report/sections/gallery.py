@@ -11,11 +11,11 @@ import pyarrow as pa
 from jaxtyping import Int
 
 from unseen.data.judge import judge_of
-from unseen.data.shards import Shards
 from unseen.report.dataset import DataSet
 from unseen.report.names import labels_of
 from unseen.report.overlays import Overlay, Overlays
 from unseen.report.pictures import Thumbnail, thumbnails
+from unseen.report.report_data import RunResults
 from unseen.report.words import name_of, percent
 
 FIRST_QUERIES = 3  # of a group of a gallery; the others are collapsed
@@ -61,11 +61,11 @@ class Group:
 def content(dataset: DataSet) -> dict[str, Any]:
     """One gallery per method, of its first seed; the gallery of the best method is open."""
     small = thumbnails(dataset.shards, dataset.gallery.thumbnail)
-    headline, size = dataset.summary.headline, dataset.gallery
+    headline = dataset.summary.headline
     galleries = []
     for method in dataset.methods:
         run = dataset.runs(method.name)[0]
-        overlays = Overlays(dataset.report_data.positions.get((dataset.name, method.name)))
+        overlays, query = viewer(dataset, run, small)
         value = dataset.summary.of(method.name, headline)
         note = f"{name_of(headline)} {percent(value.value)}" if value else ""
         galleries.append(
@@ -73,15 +73,10 @@ def content(dataset: DataSet) -> dict[str, Any]:
                 "method": method,
                 "open": dataset.best is not None and dataset.best.method == method.name,
                 "note": f"{note}, seed {run.seed}" if dataset.seeds > 1 else note,
-                "groups": groups_of(
-                    dataset.shards,
-                    run.queries,
-                    run.neighbours,
-                    size.queries,
-                    size.neighbours,
-                    small,
-                    overlays,
-                ),
+                "groups": [
+                    Group(title, tuple(map(query, positions.tolist())))
+                    for title, positions in choose(run.queries, dataset.gallery.queries, overlays.queries)
+                ],
             }
         )
     return {
@@ -127,33 +122,13 @@ def choose(
     return [(title, positions) for title, positions in groups if len(positions)]
 
 
-def groups_of(
-    shards: Shards,
-    queries: pa.Table,
-    neighbours: pa.Table,
-    count: int,
-    matches: int,
-    thumbnail: Thumbnail,
-    overlays: Overlays,
-) -> list[Group]:
-    """The chosen queries of one run, as `viewer` shows them."""
-    query = viewer(shards, queries, neighbours, matches, thumbnail, overlays)
-    return [
-        Group(title, tuple(query(int(position)) for position in positions))
-        for title, positions in choose(queries, count, overlays.queries)
-    ]
-
-
 def viewer(
-    shards: Shards,
-    queries: pa.Table,
-    neighbours: pa.Table,
-    matches: int,
-    thumbnail: Thumbnail,
-    overlays: Overlays,
-) -> Callable[[int], Query]:
-    """A function from the position of a query in `queries` to the query with its `matches` nearest test
-    images that are right or wrong, and an image that should be among them if none is right."""
+    dataset: DataSet, run: RunResults, thumbnail: Thumbnail
+) -> tuple[Overlays, Callable[[int], Query]]:
+    """The heat maps of a run, and a function from the position of a query in its table to the query with its
+    nearest test images that are right or wrong, and an image that should be among them if none is right."""
+    shards, queries, neighbours = dataset.shards, run.queries, run.neighbours
+    overlays = Overlays(dataset.report_data.positions.get((dataset.name, run.method)))
     row_ids, measure = queries["row_id"].to_numpy(), measure_of(queries)
     judge, gallery = judge_of(shards), shards.rows("test")
     gallery = gallery[shards.is_gallery[gallery]]
@@ -188,7 +163,7 @@ def viewer(
             for match, similarity in zip(nearest, similarities, strict=True)
             if (right := judge(row, match)) is not None
         ]
-        nearest_matches = tuple(judged[:matches])
+        nearest_matches = tuple(judged[: dataset.gallery.neighbours])
         missing = None
         if not any(match.right for match in nearest_matches):
             missing = next((match for match in judged if match.right), None)
@@ -205,7 +180,7 @@ def viewer(
             missing=missing,
         )
 
-    return query
+    return overlays, query
 
 
 def measure_of(queries: pa.Table) -> str:

@@ -91,9 +91,8 @@ def hashes_of(report_data: ReportData, run: RunResults) -> dict[str, str]:
     """The hashes behind the numbers of one run, from image bytes to protocol, in the order of their
     dependence.
     """
-    files: dict[str, str] = next(
-        (entry["files"] for entry in report_data.analysis if _is_selected(entry["row"], run)), {}
-    )
+    entries = report_data.analysed(run.dataset, run.method)
+    files: dict[str, str] = next((e["files"] for e in entries if e["row"]["seed"] == run.seed), {})
     return {
         "shards": report_data.shards[run.dataset].fingerprint,
         "recipe": sha256_of_value(run.recipe),
@@ -102,12 +101,6 @@ def hashes_of(report_data: ReportData, run: RunResults) -> dict[str, str]:
         **{f"{name} embeddings": digest for name, digest in files.items()},
         "protocol": str(run.metrics["protocol"]),
     }
-
-
-def _is_selected(row: dict[str, Any], run: RunResults) -> bool:
-    """Whether an analysis row describes the selected network of the run."""
-    key = row["dataset"], row["method"], row["seed"], row["network"]
-    return key == (run.dataset, run.method, run.seed, "selected")
 
 
 def sha256_of_value(value: Any) -> str:

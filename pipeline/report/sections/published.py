@@ -94,13 +94,7 @@ def numbers_of(
     """The numbers of a method that are compared with published ones, one entry per kind."""
     run = report_data.of(dataset, method)[0]
     recipe = run.recipe["recipe"]
-    rows = [
-        entry["row"]
-        for entry in report_data.analysis
-        if (entry["row"]["dataset"], entry["row"]["method"], entry["row"]["network"])
-        == (dataset, method, "selected")
-        and entry["row"]["seed"] in report_data.seeds
-    ]
+    rows = [entry["row"] for entry in report_data.analysed(dataset, method)]
     conditions = {
         "backbone": at(recipe, "backbone.name"),
         "size": at(recipe, "input.size"),
@@ -108,14 +102,16 @@ def numbers_of(
     }
     method, changes = report_data.published_name(method), _changes(report_data, dataset, method)
     geometry = {name: statistics.fmean(row[name] for row in rows) for name in PLAIN if rows}
-    values = {name: value.value for name in metrics if (value := summary.of(run.method, name)) is not None}
+    values, reduced = (
+        {
+            name: value.value
+            for name in metrics
+            if (value := summary.of(run.method, name, network)) is not None
+        }
+        for network in ("selected", "reduced")
+    )
     protocol = protocol_of(run)
     kinds = [OurNumbers(method, "selected", conditions, protocol, recipe, values | geometry, changes)]
-    reduced = {
-        name: value.value
-        for name in metrics
-        if (value := summary.of(run.method, name, "reduced")) is not None
-    }
     if reduced:
         reduced_conditions = conditions | {"dim": _reduced_dim(run.protocol)}
         kinds.append(OurNumbers(method, "reduced", reduced_conditions, protocol, recipe, reduced, changes))

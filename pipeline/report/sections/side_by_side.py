@@ -7,7 +7,6 @@ import pyarrow as pa
 from jaxtyping import Int
 
 from unseen.report.dataset import DataSet
-from unseen.report.overlays import Overlays
 from unseen.report.pictures import thumbnails
 from unseen.report.sections.gallery import measure_of, viewer
 
@@ -21,18 +20,7 @@ def content(dataset: DataSet) -> dict[str, Any] | None:
         return None
     first, second = (dataset.runs(method)[0] for method in ranked[:2])
     small = thumbnails(dataset.shards, dataset.gallery.thumbnail)
-    positions = dataset.report_data.positions
-    views = [
-        viewer(
-            dataset.shards,
-            run.queries,
-            run.neighbours,
-            dataset.gallery.neighbours,
-            small,
-            Overlays(positions.get((dataset.name, run.method))),
-        )
-        for run in (first, second)
-    ]
+    views = [viewer(dataset, run, small)[1] for run in (first, second)]
     place = {row: position for position, row in enumerate(second.queries["row_id"].to_pylist())}
     rows = first.queries["row_id"].to_pylist()
     styles = {method.name: method for method in dataset.methods}
