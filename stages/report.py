@@ -35,7 +35,14 @@ def run() -> None:
         own_photos=inputs.own_photos,
         control=settings.control,
     )
-    page = build(data, settings.title, settings.queries, settings.neighbours, settings.thumbnail)
+    page = build(
+        data,
+        settings.title,
+        settings.queries,
+        settings.neighbours,
+        settings.thumbnail,
+        own=settings.sections.values(),
+    )
     with atomic_directory(Path("data/report")) as directory:
         (directory / "index.html").write_text(page.html, encoding="utf-8")
         write_json(directory / "verdict.json", page.verdicts)

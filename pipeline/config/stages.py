@@ -1,11 +1,14 @@
 """The blocks of params.yaml that belong to one stage each."""
 
 import math
-from typing import Annotated, Any, Literal
+import operator
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, SerializeAsAny, field_validator, model_validator
 
 from unseen.evaluation.settings import Ranks
+from unseen.runtime.parts import PartSettings, arguments_of, opened
 from unseen.runtime.setting_names import Name
 from unseen.runtime.settings import Count, Seed, Strict
 
@@ -171,6 +174,31 @@ class ExportSettings(Strict):
         return tuple(sorted(scales, reverse=True))  # the order does not change the result
 
 
+class OutsideSection(PartSettings):
+    """A section of a user, the module `package.module`: a function `content(dataset, ...)`, as in the modules
+    of pipeline/report/sections, whose other arguments are the settings, and a template beside the module.
+
+    CARD: the identifier of a card of the page (pipeline/report/page.py), or the heading of a new one.
+    """
+
+    whole: ClassVar[bool] = True
+    given: ClassVar[tuple[str, ...]] = ("dataset",)
+    required: ClassVar[tuple[str, ...]] = ("content",)
+    CARD: ClassVar[str] = "Own sections"
+    module: str
+
+    @classmethod
+    def fields_of(cls, part: Any, path: str) -> dict[str, Any]:
+        """The arguments of `content`. Raises ValueError if the template is missing."""
+        template = Path(part.__file__).with_suffix(".html")
+        if not template.is_file():
+            raise ValueError(f"its template {template.name} is not beside it")
+        return arguments_of(part.content, cls.given)
+
+
+AnySection = SerializeAsAny[Annotated[OutsideSection, opened(OutsideSection)]]
+
+
 class ReportSettings(Strict):
     """Block `report`."""
 
@@ -178,6 +206,8 @@ class ReportSettings(Strict):
     queries: Count = 12  # of each gallery
     neighbours: Count = 8  # shown per query
     thumbnail: Annotated[int, Field(ge=1, le=4096)] = 144  # pixels of the longer side; a click enlarges it
+    # sections of a user (docs/extending.md), by a name
+    sections: dict[Name, AnySection] = Field(default={}, exclude_if=operator.not_)
     control: Name | None = None  # the method that all others are compared with; None: all pairs
 
 

@@ -5,3 +5,23 @@ share, with summary.py (means over seeds), comparison.py (paired comparison of a
 joint_intervals.py and analysis.py. sections/ has one module and one template per section, figures/ the
 figures of the section of the same name. page.py lists the sections in the order of the page.
 """
+
+from typing import TYPE_CHECKING
+
+from unseen.runtime.lazy import lazy
+
+if TYPE_CHECKING:
+    from unseen.report.dataset import DataSet
+    from unseen.report.words import counted, interval, number, percent
+else:
+    __getattr__ = lazy(
+        {
+            "DataSet": "unseen.report.dataset:DataSet",
+            "counted": "unseen.report.words:counted",
+            "interval": "unseen.report.words:interval",
+            "number": "unseen.report.words:number",
+            "percent": "unseen.report.words:percent",
+        }
+    )
+
+__all__ = ["DataSet", "counted", "interval", "number", "percent"]

@@ -4,13 +4,16 @@ bytes.
 To add a section, write a module and a template in pipeline/report/sections/ and name the module in CARDS.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from importlib import import_module
+from pathlib import Path
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
-from jinja2 import Environment
+from jinja2 import Environment, Template
 from markupsafe import Markup
 
+from unseen.config.stages import OutsideSection
 from unseen.report import html, names, words
 from unseen.report.dataset import DataSet, GallerySize
 from unseen.report.report_data import ReportData
@@ -55,6 +58,23 @@ class Section(Protocol):
         ...
 
 
+class OwnSection:
+    """A section of a user."""
+
+    def __init__(self, settings: OutsideSection) -> None:
+        self._module, self._settings = import_module(settings.module), settings
+        self.__name__ = settings.module
+
+    def content(self, dataset: DataSet) -> Mapping[str, Any] | None:
+        fields = self._settings.model_dump(exclude={"module"})
+        variables: Mapping[str, Any] | None = self._module.content(dataset, **fields)
+        return variables
+
+    def template(self, environment: Environment) -> Template:
+        file = Path(str(self._module.__file__)).with_suffix(".html")
+        return environment.from_string(file.read_text(encoding="utf-8"))
+
+
 @dataclass(frozen=True)
 class Card:
     """A framed part of the page with an entry in the navigation. It is omitted without sections."""
@@ -97,16 +117,35 @@ class Page(NamedTuple):
     verdicts: dict[str, str]
 
 
-def build(report_data: ReportData, title: str, queries: int, neighbours: int, thumbnail: int) -> Page:
+def cards_with(own: Iterable[OutsideSection]) -> tuple[Card, ...]:
+    """CARDS with the sections of a user: in the card whose id they state, else in a card of their own."""
+    cards = {card.id: card for card in CARDS}
+    for number, settings in enumerate(own, start=1):
+        heading = settings.CARD
+        place = next((id for id, card in cards.items() if heading in (id, card.heading)), f"own-{number}")
+        card = cards.get(place, Card(place, heading, heading, ()))
+        cards[place] = replace(card, sections=(*card.sections, OwnSection(settings)))
+    return tuple(cards.values())
+
+
+def build(
+    report_data: ReportData,
+    title: str,
+    queries: int,
+    neighbours: int,
+    thumbnail: int,
+    own: Iterable[OutsideSection] = (),
+) -> Page:
     """The page and its verdicts.
 
     Galleries have `queries` per method with `neighbours` matches each; pictures are at most `thumbnail`
-    pixels wide and high.
+    pixels wide and high. own: the sections of a user.
     """
+    cards = cards_with(own)
     environment = template_environment()
     size = GallerySize(queries, neighbours, thumbnail)
     sets = [
-        _render(environment, DataSet(report_data, name, f"set-{number}", size))
+        _render(environment, DataSet(report_data, name, f"set-{number}", size), cards)
         for number, name in enumerate(track(report_data.datasets, "report", "data sets"))
     ]
     axes = ((report_data.methods, "method"), (report_data.datasets, "data set"), (report_data.seeds, "seed"))
@@ -133,17 +172,20 @@ def template_environment() -> Environment:
     return environment
 
 
-def _render(environment: Environment, dataset: DataSet) -> dict[str, Any]:
+def _render(environment: Environment, dataset: DataSet, cards: tuple[Card, ...]) -> dict[str, Any]:
     """The variables of a data set in page.html: its sections as HTML."""
 
     def rendered(section: Section) -> Markup:
         variables = section.content(dataset)
         if variables is None:
             return Markup("")
-        template = environment.get_template(f"{section.__name__.rpartition('.')[2]}.html")
+        if isinstance(section, OwnSection):
+            template = section.template(environment)
+        else:
+            template = environment.get_template(f"{section.__name__.rpartition('.')[2]}.html")
         return Markup(template.render(dataset=dataset, **variables))
 
-    bodies = [(card, Markup("").join(map(rendered, card.sections))) for card in CARDS]
+    bodies = [(card, Markup("").join(map(rendered, card.sections))) for card in cards]
     return {
         "id": dataset.anchor,
         "name": dataset.name,

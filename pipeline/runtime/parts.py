@@ -195,9 +195,9 @@ def _settings(kind: type[PartSettings], path: str) -> type[PartSettings]:
     return _classes[kind, path]
 
 
-def arguments_of(part: type, given: tuple[str, ...] = ()) -> dict[str, Any]:
+def arguments_of(part: Callable[..., Any], given: tuple[str, ...] = ()) -> dict[str, Any]:
     """Type and default of each argument that a recipe sets."""
-    types = get_type_hints(part.__init__)  # type: ignore[misc]
+    types = get_type_hints(part.__init__ if isinstance(part, type) else part)  # type: ignore[misc]
     fields = {}
     for argument in inspect.signature(part).parameters.values():
         if argument.name in given or argument.kind in (argument.VAR_POSITIONAL, argument.VAR_KEYWORD):

@@ -27,6 +27,7 @@ TRAINS = '''
 """The recipes of the page's commands, and its network and method, train for two steps."""
 
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -37,7 +38,7 @@ from tests.params import resolve
 from unseen.config.definitions import Definitions
 from unseen.config.document import Params
 from unseen.config.resolve import dataset_settings, settings
-from unseen.config.stages import RunSettings
+from unseen.config.stages import ReportSettings, RunSettings
 from unseen.data.embeddings import write
 from unseen.data.ingest.ingest import ingest
 from unseen.data.sampler import make_sampler
@@ -54,6 +55,7 @@ from unseen.methods.build import initial_method
 from tools.docs.library import members
 from unseen.methods.method import Method
 from unseen.poolings.log_mean_exp import LogMeanExp
+from unseen.report.page import OwnSection, template_environment
 from unseen.runtime.errors import UserError
 from unseen.training.optimizer import build_optimizer
 from unseen.training.precision import with_effective_precision
@@ -135,6 +137,13 @@ def test_the_project_with_parts_of_each_kind(tmp_path: Path) -> None:
     evaluation = evaluate_run(tmp_path, EvaluateSettings(**dict(block) | {"recall_at": (1,)}))
     first = evaluation.queries["selected"]["first_positive"].to_numpy()
     assert evaluation.metrics["reciprocal_rank"] == pytest.approx((1 / first).mean())
+    section = settings(params, "report", ReportSettings).sections["means"]
+    assert (section.metric, section.CARD) == ("reciprocal_rank", "results")
+    run = Mock(queries=evaluation.queries["selected"])
+    birds = Mock(methods=[Mock()], runs=lambda name: [run])
+    ((_, mean),) = OwnSection(section).content(birds)["rows"]
+    assert float(mean) == pytest.approx((1 / first).mean(), rel=1e-2)
+    OwnSection(section).template(template_environment())
 
 
 def test_the_method_without_a_fork_trains() -> None:
@@ -256,8 +265,8 @@ def test_additions_of_the_page_pass_their_tests_and_train(extended: Path) -> Non
 def test_parts_without_a_fork_import_stable_names_only() -> None:
     names = {
         (node.module, alias.name)
-        for _, path, text in blocks()
-        if path.startswith("parts/")
+        for language, path, text in blocks()
+        if language == "python" and path.startswith("parts/")
         for node in ast.walk(ast.parse(text))
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("unseen")
         for alias in node.names

@@ -13,11 +13,13 @@ import pytest
 import unseen.report.sections
 from tests.report.page_reader import Element, read_page
 from unseen.config.inputs import ReportInputs, content_of, path_of
+from unseen.config.stages import ReportSettings
 from unseen.evaluation.analysis.analyze import COLUMNS
 from unseen.report.page import CARDS, build
 from unseen.report.report_data import ReportData
 from unseen.runtime.errors import UserError
 from unseen.runtime.files import write_json
+from unseen.runtime.parts import trusted
 
 SECTIONS = {section.__name__.rpartition(".")[2] for card in CARDS for section in card.sections}
 IN_THE_HEADER = {"verdict", "key_numbers"}
@@ -48,6 +50,32 @@ def test_cards_are_in_order_and_in_the_navigation(page: Element) -> None:
     expected = [f"set-0-{card.id}" for card in CARDS if card.id not in ("answers", "published", "studies")]
     assert cards == [*expected, "guide"]
     assert [link["href"] for link in page.first("nav").all("a")] == [f"#{card}" for card in cards]
+
+
+def test_sections_of_a_user(inputs: ReportData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = "def content(dataset, count: int = 3):\n    return {'count': count} if count else None\n"
+    for name, card in (("first", "results"), ("second", "Mine"), ("third", "Mine"), ("absent", "Empty card")):
+        (tmp_path / f"{name}_section.py").write_text(f"CARD = '{card}'\n{module}", encoding="utf-8")
+        (tmp_path / f"{name}_section.html").write_text(
+            "<h3>" + name + " {{ count }} {{ dataset.name }}</h3>", encoding="utf-8"
+        )
+    monkeypatch.syspath_prepend(tmp_path)
+    blocks = {
+        "a": {"module": "first_section"},
+        "b": {"module": "second_section", "count": 5},
+        "c": {"module": "third_section"},
+        "d": {"module": "absent_section", "count": 0},
+    }
+    with trusted():
+        settings = ReportSettings.parse({"sections": blocks})
+    assert ReportSettings().model_dump().keys() == ReportSettings.model_fields.keys() - {"sections"}
+    html = build(inputs, "A report", 4, 3, 24, own=settings.sections.values()).html
+    page = read_page(html)
+    assert page.first("section", id="set-0-results").all("h3")[-1].text() == "first 3 birds"
+    own = page.first("section", id="set-0-own-2")
+    assert [heading.text() for heading in own.all("h3")] == ["second 5 birds", "third 3 birds"]
+    assert "#set-0-own-2" in [link["href"] for link in page.first("nav").all("a")]
+    assert "Empty card" not in html
 
 
 def test_two_data_sets(two_seeds_page: Element) -> None:

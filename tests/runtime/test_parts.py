@@ -166,6 +166,10 @@ class Single(Reciprocal):
 def mean(per_query):
     return 1
 """
+SECTION = """
+def content(dataset, count: int = 3):
+    return None
+"""
 CLASS = "outside.circle:Circle"
 HEAD = "methods:\n  mine:\n    like: ms\n    loss:\n"
 
@@ -180,6 +184,11 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "outside/images.py").write_text(IMAGES, encoding="utf-8")
     (tmp_path / "outside/reader.py").write_text(READER, encoding="utf-8")
     (tmp_path / "outside/metric.py").write_text(METRIC, encoding="utf-8")
+    for name in ("section", "bare"):
+        (tmp_path / f"outside/{name}.py").write_text(SECTION, encoding="utf-8")
+    (tmp_path / "outside/section.html").write_text(
+        "<p>{{ count }} of {{ dataset.name }}</p>\n", encoding="utf-8"
+    )
     (tmp_path / "outside/helper.py").write_text("def scaled(x, by):\n    return x * by\n", encoding="utf-8")
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.chdir(tmp_path)
@@ -347,6 +356,7 @@ ABOVE = {
     "method": "methods:\n  mine:\n",
     "source": "datasets:\n  own:\n    source:\n",
     "metrics": "evaluate:\n  metrics:\n",
+    "sections": "report:\n  sections:\n",
 }
 RUN = "run: {datasets: [own], methods: [mine], seeds: [0]}\n"
 OTHERS = {
@@ -405,6 +415,11 @@ OTHERS = {
         ("metrics", "mrr:\n  module: outside.metric:Reciprocal\n  power: a", r":5: .*mrr.power: .*integer"),
         ("metrics", "map:\n  module: outside.metric:Reciprocal", r":2: .*map is a name of the project"),
         ("metrics", "mrr: {power: 2}", r":3: evaluate.metrics.mrr.module is missing"),
+        ("sections", "own: {module: outside.sectoin}", r":3: report.sections.own.module: .*No module"),
+        ("sections", "own: {module: outside.reader}", r":3: .*own.module: .*no attribute `content`"),
+        ("sections", "own: {module: outside.bare}", r":3: .*own.module: .*template bare.html is not beside"),
+        ("sections", "own: {module: outside.section, cuont: 2}", r":3: .*own.cuont is not a setting"),
+        ("sections", "own: {module: outside.section, count: a}", r":3: .*own.count: .*valid integer"),
     ],
 )
 def test_a_mistake_is_an_error_with_line_and_key(key: str, lines: str, message: str) -> None:

@@ -286,7 +286,7 @@ def files(run: Plan, code: Code, facts: Facts | None = None) -> Iterator[tuple[P
             name for name, (source, _) in run.ingest.items() if isinstance(source, FolderSource)
         ),
     )
-    yield file(report, "report")
+    yield file(report, "report", modules=[section.module for section in run.report.sections.values()])
 
 
 def with_reductions(run: Plan, dataset: str, method: str) -> tuple[EvaluateSettings, AnalyzeSettings]:
