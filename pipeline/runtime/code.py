@@ -10,9 +10,9 @@ of Python. A file that is not Python (template, table) is included, with a diges
 its directory is included.
 
 A recipe may name a class from outside `unseen` (pipeline/runtime/parts.py). A module of the project directory
-is looked up by its name, and so is what it imports from there. What it imports from a package of `unseen`
-counts as an import from the module of that name. A module of an installed distribution counts
-as name and version of the distribution.
+is looked up by its name, and so is what it imports from there; of the other files, that of the same name.
+What it imports from a package of `unseen` counts as an import from the module of that name. A module of an
+installed distribution counts as name and version of the distribution.
 """
 
 import ast
@@ -75,13 +75,17 @@ class Code:
         included = sorted(module for module in reached if self._all_modules or not _is_excluded(module))
         digests = {module: self._module(module).digest for module in included}
         folders = {self._module(module).path.parent: module for module in reversed(included)}
+        outside = {
+            self._module(module).path.with_suffix("") for module in included if module not in self._files
+        }
         for directory, module in sorted(folders.items()):
             if module not in self._files and not (directory / "__init__.py").is_file():
                 continue
             is_package = self._module(module).path.name == "__init__.py"
             package = module if is_package else module.rpartition(".")[0]
             for path in sorted(directory.iterdir()):
-                if path.is_file() and path.suffix not in (".py", ".pyc", ".typed"):
+                is_used = module in self._files or path.with_suffix("") in outside
+                if is_used and path.is_file() and path.suffix not in (".py", ".pyc", ".typed"):
                     digests[f"{package.replace('.', '/')}/{path.name}"] = _short(path.read_bytes())
         return digests | distributions
 

@@ -483,3 +483,10 @@ def test_an_edit_of_an_imported_module_changes_the_code_of_its_method_alone(proj
     assert unchanged == other
     assert set(before) - set(other) == {"outside.circle", "outside.helper", "torch"}
     assert {name for name in before if before[name] != after[name]} == {"outside.helper"}
+
+
+def test_a_template_changes_the_code_of_its_section_alone(project: Path) -> None:
+    (project / "outside/__init__.py").touch()
+    code = code_of(PACKAGE, project)
+    assert "outside/section.html" in code.closure(["outside.section"])
+    assert "outside/section.html" not in code.closure(["outside.helper"])
