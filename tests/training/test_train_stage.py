@@ -11,8 +11,10 @@ from tests.params import project, resolve
 from unseen.config.document import Params
 from unseen.config.inputs import TrainInputs, content_of, path_of
 from unseen.config.stages import TrainSettings
+from unseen.runtime.code import code_of
 from unseen.runtime.errors import UserError
 from unseen.runtime.files import write_json
+from unseen.runtime.stage import PACKAGE
 from unseen.stages import train
 from unseen.training.job import Job
 
@@ -22,14 +24,13 @@ def stage_arguments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str
     """A copy of params.yaml in an empty project, and the arguments that the stage passes to Ray."""
     monkeypatch.chdir(tmp_path)
     params = project(tmp_path)
+    code = code_of(PACKAGE).closure(["unseen.training.embed"])
     for method in ("gsp", "ms"):
         target = path_of("train", "parts", method)
         target.parent.mkdir(parents=True, exist_ok=True)
         write_json(
             target,
-            content_of(
-                TrainInputs(recipe=resolve(params, "parts", method)), {"unseen.training.loop": "0123"}
-            ),
+            content_of(TrainInputs(recipe=resolve(params, "parts", method)), code),
         )
     arguments: dict[str, Any] = {}
     monkeypatch.setattr(
