@@ -11,15 +11,11 @@ from tools.docs.markdown import wrapped
 from unseen.experiments.claims.built_in import COMMITTED as BUILT_IN
 from unseen.experiments.claims.built_in import BuiltIn, built_in
 from unseen.experiments.claims.claim import OF_CLASSES, Claim, Claims, claims
-from unseen.experiments.claims.results import NOT_JUDGED, Comparison, Effect, Results, Verdict, load
+from unseen.experiments.claims.results import Comparison, Effect, Results, Verdict, load
 from unseen.experiments.claims.run import change
 from unseen.experiments.claims.state import NOT_RUN, built_in_state_of, state_of
 
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
-_NOT_JUDGED = (
-    "`not judged`: recorded without class means, so no verdict by the rule. These intervals contain those of "
-    "resampled classes and seeds and of Student's t over seeds, and are too narrow for few classes."
-)
 _PAPERS = {"gsp": "GSP", "crt": "CRT", "multihead": "Multi-Head", "irt": "IRT"}
 _METRICS = {
     "map_at_r": "MAP@R, points",
@@ -107,7 +103,6 @@ def markdown(results: Results, of_built_in: Results) -> str:
         f"Whole networks: {of_built_in.photos:,} images of `{of_built_in.data}`, {of_built_in.seeds} seeds, "
         f"{of_built_in.cpu_seconds / 60:.0f} CPU minutes.",
         "",
-        *([_NOT_JUDGED, ""] if NOT_JUDGED in (*states.values(), *whole.values()) else []),
         f"Frozen networks: {_counts(states)}. Whole networks: {_counts(whole)}. {_agreement(states, whole)}",
         "",
         *_floor(all_claims, states, results),

@@ -18,7 +18,6 @@ from unseen.experiments.claims.frozen_study import (
     points,
     printed_dataset,
 )
-from unseen.experiments.claims.results import NOT_JUDGED
 from unseen.experiments.claims.run import change
 from unseen.experiments.printed.model import names
 from unseen.report.words import name_of
@@ -96,8 +95,7 @@ def _section(name: str, study: FrozenStudy, result: StudyResult, results: StudyR
     yield f"| {' | '.join(cells)} |"
     for row in result.rows.values():
         difference = change(row.effect) if row.effect else "reference"
-        verdict = (row.verdict or NOT_JUDGED) if row.effect else ""
-        cells = [row.label, points(row.map_at_r), points(row.recall_at_1), difference, verdict]
+        cells = [row.label, points(row.map_at_r), points(row.recall_at_1), difference, row.verdict or ""]
         cells += [f"{row.printed:g}" if row.printed is not None else ""] if has_printed else []
         yield f"| {' | '.join(cells)} |"
 

@@ -61,7 +61,7 @@ class RowResult(Strict):
     map_at_r: Value
     recall_at_1: Value
     effect: Effect | None  # on MAP@R: the difference from the reference; None: the reference
-    p_value: float | None  # adjusted in the family of all rows; None: the reference, or not judged
+    p_value: float | None  # adjusted in the family of all rows; None: the reference
     verdict: Outcome | None  # as p_value
     printed: float | None  # the number of the paper for `printed_dataset`, in its unit
 

@@ -1,9 +1,5 @@
 """The results of claims as a file: effects, intervals and verdicts. It contains no path and no time of
-day.
-
-A file that was recorded without class means has the effects, with intervals over resampled classes and seeds,
-and no verdict: the rule for better needs class means. Its states are NOT_JUDGED.
-"""
+day."""
 
 import json
 from collections.abc import Sequence
@@ -20,10 +16,7 @@ from unseen.runtime.settings import Model, Strict
 
 COMMITTED = Path(__file__).with_name("results.json")
 # What the rule for better decides: `confirmed` if the better row is the one that the claim expects.
-Verdict = Literal[
-    "confirmed", "refuted", "equal", "open", "too few classes to decide", "below the floor", "not judged"
-]
-NOT_JUDGED: Verdict = "not judged"
+Verdict = Literal["confirmed", "refuted", "equal", "open", "too few classes to decide", "below the floor"]
 
 
 class Effect(Strict):
@@ -47,7 +40,7 @@ class Comparison(Effect):
     """The effect of a claim: the mean over its cells."""
 
     definition: str  # Claims.definition when it was computed
-    p_value: float | None  # adjusted in the family of all claims of the run; None: not judged
+    p_value: float  # adjusted in the family of all claims of the run
     verdict: Verdict
     cells: list[CellResult]
 
