@@ -12,7 +12,7 @@ import numpy as np
 from unseen.data.heif import readable
 from unseen.data.ingest.completeness import require_complete
 from unseen.data.ingest.sources.folder import SUFFIXES, UNREAD_SUFFIXES, Directory, enumerated
-from unseen.evaluation.headline import in_percent
+from unseen.evaluation.headline import in_percent, interval_note
 from unseen.evaluation.index.kinds import KINDS
 from unseen.evaluation.unknown import Threshold, UncalibratedError
 from unseen.frozen.embedder import BATCH, Precision, encoded, name_of
@@ -85,7 +85,7 @@ def measurement(photos: Path, network: Network, labels: str) -> str:
     width = max(map(len, options))
     metrics = results[0].metrics
     lines = [
-        f"{metrics['queries']:,} photos of {metrics['classes']:,} classes, 95% intervals over classes",
+        f"{metrics['queries']:,} photos of {metrics['classes']:,} classes, {interval_note(metrics)}",
         "",
     ]
     lines.append(f"{'options':<{width}}  {'Recall@1':>8}  {'MAP@R':>5}")

@@ -7,6 +7,7 @@ from typing import Any
 
 from unseen.cli.ladder_page import cells, page
 from unseen.data.labels import csv_lines
+from unseen.evaluation.headline import interval_note
 from unseen.evaluation.statistics.better import Comparison
 from unseen.experiments.ladder.ladder import Plan, Result, Rung, ladder
 from unseen.experiments.ladder.picture import Panel, picture
@@ -70,7 +71,7 @@ def _photos(result: Result) -> str:
     test = result.rungs[0].test
     return (
         f"{test['queries']:,} photos of {test['classes']:,} unseen classes, "
-        f"{sum(map(len, result.split.folds)):,} training classes; 95% intervals over classes"
+        f"{sum(map(len, result.split.folds)):,} training classes; {interval_note(test)}"
     )
 
 

@@ -29,6 +29,11 @@ def headline(
     return {name: value for name, value in metrics.items() if _is_headline(name, value, own)}
 
 
+def interval_note(metrics: Mapping[str, float | int | str]) -> str:
+    """Of which intervals `in_percent` prints."""
+    return "95% intervals over classes" if "map_at_r_low" in metrics else "too few classes for intervals"
+
+
 def in_percent(metrics: Mapping[str, float | int | str], name: str) -> str:
     """A metric in percent with its interval, if it has one: `14.2 (11.5 to 17.2)`."""
     value, *ends = (

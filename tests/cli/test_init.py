@@ -1,4 +1,4 @@
-"""`unseen init` and `unseen lock`. tests/graph/test_own_project.py runs the graph of such a project."""
+"""`unseen init` and `unseen lock`. tests/graph/test_unseen_init.py runs the graph of such a project."""
 
 import os
 import subprocess

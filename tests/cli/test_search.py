@@ -151,12 +151,12 @@ def test_index_takes_a_network_with_weights_and_arguments(
 
 @pytest.mark.slow
 def test_measure_finds_the_statistics_of_weights(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    photos, weights = save_products(tmp_path / "photos", 4, 3), tmp_path / "w.safetensors"
+    photos, weights = save_products(tmp_path / "photos", 8, 3), tmp_path / "w.safetensors"
     save_file(timm.create_model("test_efficientnet", num_classes=0).state_dict(), weights)
     options = ["--network", "test_efficientnet", "--weights", str(weights), "--size", "32"]
     cli.main(["measure", str(photos), *options])
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == "12 photos of 4 classes, 95% intervals over classes"
+    assert lines[0] == "24 photos of 8 classes, 95% intervals over classes"
     rows = lines[3:-2]
     assert len(rows) == 8, "four statistics, two paddings"
     assert len({row.split("  ")[0] for row in rows}) == 8
@@ -170,4 +170,4 @@ def test_measure_finds_the_statistics_of_weights(tmp_path: Path, capsys: pytest.
     assert 100 * evaluate_vectors(vectors, labels)["map_at_r"] == pytest.approx(precisions[0], abs=0.06)
     with pytest.raises(SystemExit):
         cli.main(["measure", str(photos / "product 00"), *options])
-    assert "The photos have 0 labels" in capsys.readouterr().err
+    assert "product 00 has a label" in capsys.readouterr().err

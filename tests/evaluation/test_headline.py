@@ -1,6 +1,6 @@
 """The numbers of a metrics file."""
 
-from unseen.evaluation.headline import headline
+from unseen.evaluation.headline import headline, in_percent, interval_note
 
 NUMBERS = ("recall_at_1", "recall_at_2", "map_at_r", "r_precision", "class_mean_map_at_r", "nmi")
 NETWORKS = ("", "last_", "untrained_", "features_", "reduced_", "approximate_", "best_on_test_")
@@ -35,3 +35,11 @@ def test_keeps_the_levels_of_landmark_benchmarks() -> None:
         "roxford5k_easy_queries",
         "features_roxford5k_medium_map",
     }
+
+
+def test_the_note_states_whether_there_are_intervals() -> None:
+    few: dict[str, float | int | str] = {"map_at_r": 0.5}
+    assert (in_percent(few, "map_at_r"), interval_note(few)) == ("50.0", "too few classes for intervals")
+    enough = few | {"map_at_r_low": 0.4, "map_at_r_high": 0.6}
+    assert in_percent(enough, "map_at_r") == "50.0 (40.0 to 60.0)"
+    assert interval_note(enough) == "95% intervals over classes"

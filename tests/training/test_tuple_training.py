@@ -115,7 +115,7 @@ def test_from_archives_to_numbers(trained: Path, monkeypatch: pytest.MonkeyPatch
                 for metric in ("map", "mp_at_1", "mp_at_5", "mp_at_10"):
                     name = f"{prefix}{benchmark}_{level}_{metric}"
                     assert 0 < metrics[name] <= 1 or (metric == "mp_at_1" and metrics[name] == 0)
-                    assert metrics[f"{name}_low"] <= metrics[name] <= metrics[f"{name}_high"]
+                    assert f"{name}_low" not in metrics, "two queries have no interval"
     assert (metrics["queries"], metrics["lone_queries"], metrics["gallery"]) == (4, 0, 16)
     assert "recall_at_1" not in metrics
     protocol = json.loads(Path("data/evaluation", NAME, "protocol.json").read_text())

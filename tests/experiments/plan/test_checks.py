@@ -157,7 +157,11 @@ def test_the_committed_settings_are_valid(folder: Path) -> None:
             {"space": {f"a{axis}": {"grid": list(range(10))} for axis in range(9)}, "total": 2},
             r":1: sweep\.ms: the grids of the space have 1,000,000,000 combinations, at most 1,000,000",
         ),
-        ("sweep.ms.space", {"dim": {"uniform": [2, 1]}}, r":1: sweep\.ms\.space: uniform: .* must ascend"),
+        (
+            "sweep.ms.space",
+            {"dim": {"uniform": [2, 1]}},
+            r":1: sweep\.ms\.space\.dim: uniform: .* must ascend",
+        ),
     ],
 )
 def test_errors_of_later_stages_stop_the_run(folder: Path, key: str, value: Any, message: str) -> None:
