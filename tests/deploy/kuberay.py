@@ -48,9 +48,19 @@ class VolumeMount(Strict):
     mount_path: Annotated[str, Field(pattern="^/")]
 
 
+class Capabilities(Strict):
+    drop: list[str]
+
+
+class ContainerSecurity(Strict):
+    allow_privilege_escalation: bool
+    capabilities: Capabilities
+
+
 class Container(Strict):
     name: DnsLabel
     image: str
+    security_context: ContainerSecurity
     resources: Resources
     env: list[Variable] = []
     volume_mounts: list[VolumeMount]
@@ -65,10 +75,15 @@ class Volume(Strict):
     persistent_volume_claim: Claim
 
 
+class SeccompProfile(Strict):
+    type: Literal["RuntimeDefault", "Unconfined"]
+
+
 class SecurityContext(Strict):
     run_as_non_root: bool
     run_as_user: Natural
     fs_group: Natural
+    seccomp_profile: SeccompProfile
 
 
 class Toleration(Strict):
@@ -84,6 +99,7 @@ class PodSpec(Strict):
     containers: Annotated[list[Container], Field(min_length=1)]
     volumes: list[Volume]
     termination_grace_period_seconds: Natural = 30
+    automount_service_account_token: bool = True
 
     @model_validator(mode="after")
     def _mounts_name_volumes(self) -> "PodSpec":

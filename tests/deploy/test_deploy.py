@@ -211,3 +211,15 @@ def test_the_container_runs_as_an_ordinary_user(kind: str, job: RayJob) -> None:
     (uid,) = {pod.security_context.run_as_user for pod in job.spec.ray_cluster_spec.pods()}
     assert f"--uid {uid} unseen" in created
     assert all(pod.security_context.run_as_non_root for pod in job.spec.ray_cluster_spec.pods())
+
+
+def test_pods_have_no_rights_of_the_kernel_and_workers_none_of_kubernetes(job: RayJob) -> None:
+    pods = job.spec.ray_cluster_spec.pods()
+    for pod in pods:
+        assert pod.security_context.seccomp_profile.type == "RuntimeDefault"
+        for container in pod.containers:
+            assert not container.security_context.allow_privilege_escalation
+            assert container.security_context.capabilities.drop == ["ALL"]
+    assert [pod.automount_service_account_token for pod in pods] == [True, False], (
+        "the head has the autoscaler"
+    )
