@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
 from safetensors.torch import save_file
 
 from tests.photos import save_products
@@ -48,6 +49,7 @@ def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     studies = frozen_studies(tmp_path / "studies.yaml")
     monkeypatch.setattr("unseen.cli.claims.frozen_studies", lambda: studies)
     save_products(tmp_path / "photos", 20, 3)
+    torch.manual_seed(0)
     save_file(timm.create_model("test_resnet", num_classes=0).state_dict(), tmp_path / "w.safetensors")
     yield tmp_path
     claims.cache_clear()
