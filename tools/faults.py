@@ -65,13 +65,13 @@ def places(file: str, text: str) -> list[Fault]:
     """The faults of a file, in the order of its lines."""
     tree = ast.parse(text)
     lines = text.split("\n")
-    found = set()
+    faults = set()
     for node in _reached(tree):
         for line, start, end, new in _replacements(node, lines):
             before = lines[line - 1].encode()
             after = (before[:start] + new.encode() + before[end:]).decode()
-            found.add(Fault(file, line, lines[line - 1], after))
-    return sorted(found, key=lambda fault: (fault.line, fault.after))
+            faults.add(Fault(file, line, lines[line - 1], after))
+    return sorted(faults, key=lambda fault: (fault.line, fault.after))
 
 
 def changes(text: str, fault: Fault) -> bool:

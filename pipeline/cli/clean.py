@@ -88,9 +88,15 @@ def unneeded_cache(repo: Any, others: Sequence[Any] = ()) -> Unneeded:
 
 
 def _stashed(root: Path) -> list[str]:
-    """The commits of git's stashes: workspace, index and untracked files."""
+    """The commits of git's stashes: workspace, index and untracked files. Raises UserError if git cannot list
+    them, because their models must stay."""
     command = ["git", "stash", "list", "--format=%H %P"]
     process = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
+    if process.returncode:
+        raise UserError(
+            f"git cannot list the stashes of {root}: {process.stderr.strip()}",
+            "Run in a git repository in which `git stash list` works.",
+        )
     return process.stdout.split()
 
 

@@ -104,14 +104,14 @@ def test_each_printed_remedy_repairs_what_it_is_printed_for(
         damaged, [weights, listed if "list" in damaged else of_file]
     ):
         flip(path)
-    found = findings(project, monkeypatch)
-    marks = {finding.name: finding.problem for finding in found}
+    incomplete = findings(project, monkeypatch)
+    marks = {finding.name: finding.problem for finding in incomplete}
     if damaged == "object":
         assert marks == {"data/models": "REPAIRED"}
-        assert [finding.remedy for finding in found] == [""]
+        assert [finding.remedy for finding in incomplete] == [""]
     else:
         assert marks == {"source.json" if damaged == "metrics" else "data/models": "DIFFERS"}
-        remedies = [line.split(": ", 1)[1] for finding in found for line in finding.remedy.split("\n")]
+        remedies = [line.split(": ", 1)[1] for finding in incomplete for line in finding.remedy.split("\n")]
         restoring = {"file": "dvc checkout", "metrics": "git checkout"}.get(damaged)
         assert [restoring in remedy for remedy in remedies[:-1] if restoring] == [True] * bool(restoring)
         assert len(remedies) == 1 + bool(restoring)

@@ -18,7 +18,7 @@ from unseen.runtime.memory import LEAST, require_memory
 from unseen.runtime.settings import Count, Strict
 from unseen.runtime.stage import PACKAGE
 
-KEPT = Path(".cache/unseen")  # in the project
+FOLDER = Path(".cache/unseen")  # of the files, in the project
 _OF_TRAINING = {"batch", "optimizer", "schedule", "training"}
 _LIBRARIES = ("torch", "torchvision", "timm", "transformers")
 _Kind = TypeVar("_Kind", bound=Strict)

@@ -11,7 +11,7 @@ import pytest
 from tests.params import project, resolve
 from unseen.config.document import Params
 from unseen.experiments.plan import facts as module
-from unseen.experiments.plan.facts import KEPT, Facts
+from unseen.experiments.plan.facts import FOLDER, Facts
 from unseen.experiments.plan.files import modules_of
 from unseen.methods import compatibility
 from unseen.methods.cost import cost_of
@@ -38,7 +38,7 @@ def recipe(**changes: Any) -> Recipe:
 
 def facts() -> Facts:
     """As a new process has them."""
-    return Facts(modules_of, KEPT)
+    return Facts(modules_of, FOLDER)
 
 
 @pytest.fixture
@@ -87,7 +87,7 @@ def test_an_error_is_not_kept(builds: list[Recipe]) -> None:
         with pytest.raises(UserError, match="test_resnot"):
             facts().built(recipe(**{"backbone.name": "test_resnot"}), False)
     assert len(builds) == 2
-    assert not KEPT.exists()
+    assert not FOLDER.exists()
 
 
 def test_the_memory_is_checked_before_the_import_of_torch(

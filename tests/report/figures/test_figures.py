@@ -74,8 +74,8 @@ def test_same_figure_same_bytes_and_the_colours_of_the_page(draw: Callable[..., 
 
 def places(svg: str, style: str) -> list[tuple[float, float]]:
     """The places of the marks of a style, from left to right."""
-    found = re.findall(r'<use [^>]*x="([\d.]+)" y="([\d.]+)" style="([^"]*)"', svg)
-    return sorted((float(x), float(y)) for x, y, drawn in found if drawn.startswith(style))
+    marks = re.findall(r'<use [^>]*x="([\d.]+)" y="([\d.]+)" style="([^"]*)"', svg)
+    return sorted((float(x), float(y)) for x, y, drawn in marks if drawn.startswith(style))
 
 
 def test_the_filled_mark_is_that_of_test_classes() -> None:
