@@ -9,11 +9,12 @@ relative to the current directory.
 import os
 from collections.abc import Sequence
 from functools import wraps
+from importlib import import_module
 from typing import Any
 
 import click
 
-from unseen.cli.commands import catalog, environment, graph, models, parts, photos, project, recipes, vectors
+from unseen.cli.commands import environment, graph, parts, photos, project, recipes, vectors
 from unseen.runtime.memory import LEAST, require_memory
 from unseen.runtime.stage import report_errors
 
@@ -38,11 +39,9 @@ def _with_memory(command: click.Command) -> click.Command:
 
 
 COMPUTING = (
-    *(catalog.index, catalog.find, catalog.serve),
-    *(photos.measure, photos.ladder, photos.claims),
-    vectors.evaluate,
-    parts.check,
-    *(models.export_model, models.export_vectors),
+    *import_module("unseen_search.commands").COMMANDS,  # by name: nothing of the mission imports a product
+    *(photos.ladder, photos.claims),
+    *(vectors.evaluate, parts.check),
 )
 COMMANDS = (
     *(project.init, project.lock),

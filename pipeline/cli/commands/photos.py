@@ -1,4 +1,4 @@
-"""Commands that measure networks and methods on labelled photos."""
+"""Commands that compare networks and methods on labelled photos."""
 
 import sys
 from pathlib import Path
@@ -9,29 +9,6 @@ import click
 from unseen.cli.commands.examples import Examples
 from unseen.cli.commands.network import network_of, network_options
 from unseen.cli.commands.values import PATH, files_by_name, labels_option, numbers
-
-
-@click.command(
-    cls=Examples,
-    examples="""
-    unseen measure photos --network mobilenetv2_100 --weights mobilenet.safetensors
-    """,
-)
-@click.argument("photos", type=PATH)
-@labels_option()
-@network_options
-def measure(photos: Path, labels: str, **options: Any) -> None:
-    """Find the statistics and the padding that weights need.
-
-    Embeds up to about 600 labelled photos with each candidate, and prints the accuracy and the options of
-    the best.
-    """
-    from unseen_search.search import measurement
-
-    network = network_of(**options)
-    if network is None:
-        raise click.UsageError("Name the network with --network.")
-    sys.stdout.write(measurement(photos, network, labels))
 
 
 @click.command(
