@@ -10,10 +10,17 @@ from unseen.report.words import name_of, percent, span
 _NO_INTERVAL = "too few classes"
 
 
-def evaluation(paths: Sequence[Path], labels: Path | None, settings: Settings, as_json: bool) -> str:
+def evaluation(
+    paths: Sequence[Path],
+    labels: Path | None,
+    settings: Settings,
+    as_json: bool,
+    galleries: Sequence[Path] = (),
+    gallery_labels: Path | None = None,
+) -> str:
     """The metrics of one file, or of two files with their differences, as a table or as JSON. Raises
     UserError as `evaluate_files` does."""
-    result = evaluate_files(paths, labels, settings)
+    result = evaluate_files(paths, labels, settings, galleries, gallery_labels)
     return _json(paths, result) if as_json else _table(paths, result, settings)
 
 

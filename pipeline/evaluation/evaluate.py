@@ -39,6 +39,7 @@ def evaluate(
     protocol: Protocol,
     extent: Extent = FULL_RANKING,
     counter: TileCounter = NumpyGallery,
+    progress: bool = True,
 ) -> tuple[dict[str, float | int | str], dict[str, PerQuery]]:
     """Metrics of `selected` under their names and of each of `others` under `<network>_<name>`.
 
@@ -47,13 +48,13 @@ def evaluate(
     (excluded from the averages), gallery, classes (of the gallery), protocol (its hash), and
     training_protocol. The second result contains the per-query results of SELECTED, with its neighbours, and
     of each of `others`. Networks with equal embeddings are ranked once. `counter` counts the tiles of
-    products; no value depends on it.
+    products; no value depends on it. `progress` shows a line of progress.
 
     Raises UserError if no query has a relevant row, or if the networks have embeddings of different rows.
     """
 
     def ranked_rows(network: str, sides: Sides, keep: int = 0) -> PerQuery:
-        label = f"evaluate: {network}"
+        label = f"evaluate: {network}" if progress else None
         full, keep = extent.full_ranking, NEIGHBOURS if extent.own else keep
         result = per_query(*sides, protocol.recall_at, keep, label, full, counter=counter)
         return result._replace(own={name: _own(name, part, result) for name, part in extent.own.items()})

@@ -21,7 +21,7 @@ from unseen.evaluation.statistics.better import Comparison, compare, flips_of
 from unseen.evaluation.statistics.holm import holm
 from unseen.evaluation.statistics.table import of_queries
 from unseen.evaluation.tables import SELECTED
-from unseen.evaluation.vectors import read_vectors, sides_of_arrays
+from unseen.evaluation.vectors import Vectors, read_vectors, sides_of
 from unseen.runtime.errors import UserError
 
 MAX_RANK = 2**31 - 1  # of Recall@K
@@ -79,13 +79,32 @@ class Result(NamedTuple):
 
 
 def evaluate_files(
-    paths: Sequence[Path], labels: Path | None = None, settings: Settings = Settings()
+    paths: Sequence[Path],
+    labels: Path | None = None,
+    settings: Settings = Settings(),
+    galleries: Sequence[Path] = (),
+    gallery_labels: Path | None = None,
 ) -> Result:
-    """Evaluates one file of vectors, or two files with the same rows. `labels`: of .npy files.
+    """Evaluates one file of vectors, or two files with the same rows. `labels`: of .npy files. `galleries`:
+    the file in which each of them searches, by default itself.
 
-    Raises UserError as `read_vectors` and `evaluate` do, and if two files have other rows.
+    Raises UserError as `read_vectors`, `sides_of` and `evaluate` do, if two files have other rows, or if the
+    numbers of files and galleries differ.
     """
-    sides = [read_vectors(path, labels, settings.normalize) for path in paths]
+    if galleries and len(galleries) != len(paths):
+        raise UserError(
+            f"{len(paths)} files of vectors, but {len(galleries)} galleries.",
+            "Name one gallery for each, written by the same model.",
+        )
+    searched: Sequence[Path | None] = galleries or [None] * len(paths)
+    sides = [
+        sides_of(
+            read_vectors(path, labels),
+            settings.normalize,
+            None if gallery is None else read_vectors(gallery, gallery_labels),
+        )
+        for path, gallery in zip(paths, searched, strict=True)
+    ]
     for path, other in zip(paths[1:], sides[1:], strict=True):
         for first, second in zip(sides[0], other, strict=True):
             if not (
@@ -102,31 +121,48 @@ def evaluate_vectors(
     embeddings: np.ndarray,
     labels: Sequence[Any] | np.ndarray,
     *,
+    gallery: np.ndarray | None = None,
+    gallery_labels: Sequence[Any] | np.ndarray | None = None,
+    is_query: Sequence[bool] | np.ndarray | None = None,
+    is_gallery: Sequence[bool] | np.ndarray | None = None,
     recall_at: Sequence[int] = (1, 2, 4, 8),
     normalize: bool = False,
     confidence: float = 0.95,
     seed: int = 0,
+    progress: bool = False,
 ) -> Metrics:
     """Exact retrieval metrics of (N, D) unit vectors with N labels (integers or text); each row searches all
     other rows.
 
+    `gallery`: (M, D) vectors of other images with M `gallery_labels`, in which every row searches instead.
+    `is_query`, `is_gallery`: (N,) bool, the rows of the embeddings that search and that are searched.
+    `progress` shows a line of progress.
+
     Keys: recall_at_<K>, r_precision, map_at_r, map, each with `_low` and `_high` (statistics/intervals.py),
     queries, lone_queries (of classes with one row, excluded from the averages), gallery, classes, protocol (a
     hash) and training_protocol (unknown). `normalize` divides each vector by its length first. Raises
-    UserError as `Settings` and `sides_of_arrays` do, and if no class has two rows.
+    UserError as `Settings` and `sides_of` do, and if no query has a match.
     """
     settings = Settings(tuple(recall_at), confidence, seed, normalize=normalize)
-    sides = sides_of_arrays(np.asarray(embeddings), labels, normalize=normalize)
-    return _evaluated([sides], settings).metrics[0]
+    if (gallery is None) != (gallery_labels is None) or (gallery is not None and is_gallery is not None):
+        raise UserError(
+            "A gallery needs gallery_labels, and excludes is_gallery.", "Give both, or neither of them."
+        )
+    flags = [None if side is None else np.asarray(side, bool) for side in (is_query, is_gallery)]
+    vectors = Vectors(np.asarray(embeddings), np.asarray(labels), None, flags[0], flags[1])
+    others = None
+    if gallery is not None:
+        others = Vectors(np.asarray(gallery), np.asarray(gallery_labels), where="the gallery")
+    return _evaluated([sides_of(vectors, normalize, others)], settings, progress).metrics[0]
 
 
-def _evaluated(sides: Sequence[Sides], settings: Settings) -> Result:
+def _evaluated(sides: Sequence[Sides], settings: Settings, progress: bool = True) -> Result:
     protocol, extent = settings.protocol(), Extent(class_means=settings.class_means)
     counter = tile_counter()
     metrics: list[Metrics] = []
     results: list[PerQuery] = []
     for side in sides:
-        of_side, by_network = evaluate(side, {}, protocol, extent, counter)
+        of_side, by_network = evaluate(side, {}, protocol, extent, counter, progress)
         metrics.append(of_side)
         results.append(by_network[SELECTED])
     return Result(metrics, _differences(results[0], results[1], settings) if len(results) == 2 else {})

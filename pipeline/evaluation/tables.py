@@ -14,7 +14,9 @@ from unseen.runtime.errors import UserError
 from unseen.runtime.files import atomic_file, regular
 from unseen.runtime.memory import lacks_memory
 
-ARROW = (".arrow", ".feather", ".ipc")
+ARROW = (".arrow", ".arrows", ".feather", ".ipc")
+TABLES = (".parquet", ".pq", *ARROW)
+_FILE = b"ARROW1"  # the first bytes of an Arrow file; a stream has none
 SELECTED = "selected"  # the network whose metrics have no prefix
 
 
@@ -91,8 +93,24 @@ def write_table(path: Path, table: pa.Table) -> None:
         pq.write_table(table, aside)
 
 
+def table_files(path: Path) -> list[Path]:
+    """`path`, or the Parquet and Arrow files below a folder, sorted by name, without hidden ones. Raises
+    UserError if there is none."""
+    if not path.is_dir():
+        return [path]
+    visible = (
+        file
+        for file in path.rglob("*")
+        if file.suffix.lower() in TABLES
+        and not any(part.startswith((".", "_")) for part in file.relative_to(path).parts)
+    )
+    if not (files := sorted(visible)):
+        raise UserError(f"{path} contains no {', '.join(TABLES)} file.", "Correct the path.")
+    return files
+
+
 def read_table(path: Path, remedy: str) -> pa.Table:
-    """The table of a Parquet file, or of an Arrow file (suffix in ARROW).
+    """The table of a Parquet file, or of an Arrow file or stream (suffix in ARROW).
 
     Raises UserError if it is missing or damaged.
     """
@@ -100,7 +118,9 @@ def read_table(path: Path, remedy: str) -> pa.Table:
         regular(path)
         if path.suffix.lower() in ARROW:
             with pa.memory_map(str(path)) as file:
-                table = pa.ipc.open_file(file).read_all()
+                is_file = file.read(len(_FILE)) == _FILE
+                file.seek(0)
+                table = (pa.ipc.open_file if is_file else pa.ipc.open_stream)(file).read_all()
         else:
             table = pq.read_table(path, memory_map=False)
         table.validate(full=True)  # offsets beyond the data would end the process

@@ -37,6 +37,14 @@ def test_prints_percent_and_intervals(files: list[str], capsys: pytest.CaptureFi
         assert re.search(rf"^{name} +{100 * metrics[key]:.1f} +{low} – {high}$", printed, re.MULTILINE), name
 
 
+def test_searches_another_file(files: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    cli.main(["evaluate", files[0], "--gallery", files[1], "--json"])
+    x, others = (np.stack(pq.read_table(file)["embedding"].to_numpy()) for file in files)
+    (metrics,) = json.loads(capsys.readouterr().out)["files"]
+    assert metrics.pop("file") == files[0]
+    assert metrics == evaluate(x, LABELS, gallery=others, gallery_labels=LABELS)
+
+
 def test_compares_two_files(files: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     cli.main(["evaluate", *files, "--json"])
     content = json.loads(capsys.readouterr().out)
@@ -60,7 +68,7 @@ def test_compares_two_files(files: list[str], capsys: pytest.CaptureFixture[str]
         (["--confidence", "1"], 2, "is not in the range"),
         (["--confidence", "nan"], 1, "confidence is nan, expected above 0 and at most 0.9999"),
         (["--recall-at", "9" * 30], 1, "recall_at is 999999999999999999999999999999, expected ranks of 1 to"),
-        (["nowhere.parquet"], 1, "nowhere.parquet cannot be read"),
+        (["nowhere.parquet"], 1, "nowhere.parquet does not exist"),
     ],
 )
 def test_a_mistake_gives_a_message(

@@ -15,7 +15,8 @@ from unseen.data.embeddings import write
 from unseen.evaluation.external import Settings, evaluate_files, evaluate_vectors
 from unseen.evaluation.run import evaluate_run
 from unseen.evaluation.settings import EvaluateSettings
-from unseen.evaluation.vectors import read_vectors
+from unseen.evaluation.sides import Sides
+from unseen.evaluation.vectors import _vectors, read_vectors, sides_of
 from unseen.runtime.errors import UserError
 
 LABELS = np.concatenate([np.repeat(np.arange(12), 5), [20, 21]])
@@ -94,6 +95,122 @@ def test_every_format_gives_the_same_metrics(tmp_path: Path) -> None:
         assert evaluate_files([tmp_path / "x.npy"], tmp_path / labels).metrics == [expected], labels
 
 
+LISTS = (
+    pa.large_list(pa.float32()),
+    pa.list_view(pa.float32()),
+    pa.large_list_view(pa.float32()),
+    pa.list_(pa.float32(), 16),
+)
+TEXTS = (
+    pa.large_string(),
+    pa.string_view(),
+    pa.dictionary(pa.int8(), pa.string()),
+    pa.dictionary(pa.int8(), pa.large_string()),
+)
+
+
+@pytest.mark.parametrize("of_list", LISTS, ids=str)
+@pytest.mark.parametrize("of_text", TEXTS, ids=str)
+def test_arrow_streams_of_newer_types(tmp_path: Path, of_list: pa.DataType, of_text: pa.DataType) -> None:
+    x = vectors(0.4)
+    text = [f"class {label:02d}" for label in LABELS]
+    arrow = pa.table({"label": pa.array(text, of_text), "embedding": pa.array(x.tolist(), of_list)})
+    with pa.OSFile(str(tmp_path / "x.arrow"), "wb") as sink, pa.ipc.new_stream(sink, arrow.schema) as writer:
+        writer.write_table(arrow, max_chunksize=10)
+    assert evaluate_files([tmp_path / "x.arrow"]).metrics == [evaluate_vectors(x, LABELS)]
+
+
+def test_categories_of_text_views(tmp_path: Path) -> None:
+    codes, names = pa.array(LABELS), pa.array([f"{label:02d}" for label in range(22)], pa.string_view())
+    text = pa.DictionaryArray.from_arrays(codes, names)
+    pq.write_table(table(vectors(0.4), LABELS), tmp_path / "x.parquet")
+    arrow = pa.table({"label": text, "embedding": pq.read_table(tmp_path / "x.parquet")["embedding"]})
+    with pa.OSFile(str(tmp_path / "x.arrow"), "wb") as sink, pa.ipc.new_file(sink, arrow.schema) as writer:
+        writer.write_table(arrow)
+    assert evaluate_files([tmp_path / "x.arrow"]).metrics == [evaluate_vectors(vectors(0.4), LABELS)]
+
+
+@pytest.mark.slow
+def test_lists_of_more_values_than_one_array_holds() -> None:
+    """More than 2^31 values of one byte. The chunks share one buffer; the result has 2 GiB."""
+    values = pa.array(np.arange(2**20) % 127, pa.int8())
+    chunk = pa.ListArray.from_arrays(pa.array(np.arange(0, 2**20 + 1, 2**10), pa.int32()), values)
+    column = pa.chunked_array([chunk] * 2049)
+    with pytest.raises(pa.ArrowInvalid, match="offset overflow"):
+        column.combine_chunks()
+    read = _vectors(Path("x"), column)
+    assert read.shape == (2049 * 2**10, 2**10)
+    assert np.array_equal(read[-(2**10) :].ravel(), values.to_numpy())
+
+
+def test_a_folder_is_its_tables_in_the_order_of_their_names(tmp_path: Path) -> None:
+    x, text = vectors(0.4), np.array([f"{label:02d}" for label in LABELS])
+    folder = tmp_path / "set"
+    (folder / "test").mkdir(parents=True)
+    pq.write_table(table(x[:20], text[:20]), folder / "a.parquet")
+    pq.write_table(table(x[20:], pa.array(text[20:]).dictionary_encode()), folder / "test" / "b.parquet")
+    (folder / "_metadata.parquet").write_text("not read")
+    (folder / "state.json").write_text("{}")
+    assert evaluate_files([folder]).metrics == [evaluate_vectors(x, LABELS)]
+    pq.write_table(table(x[:2], text[:2], row_id=[0, 1]), folder / "c.parquet")
+    with pytest.raises(UserError, match=r"a\.parquet has no column row_id, unlike other files of "):
+        read_vectors(folder)
+    pq.write_table(table(x[:2, :8], text[:2]), folder / "c.parquet")
+    with pytest.raises(UserError, match=r"have vectors of \[\(8,\), \(16,\)\]"):
+        read_vectors(folder)
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(UserError, match=r"empty contains no \.parquet, \.pq"):
+        read_vectors(tmp_path / "empty")
+
+
+def test_queries_search_the_gallery_of_a_second_file(tmp_path: Path) -> None:
+    """With equal row ids in both files, and as one file with two columns."""
+    x, text = vectors(0.5), np.array([f"{label:02d}" for label in LABELS])
+    queries = np.arange(62) % 3 == 0
+    pq.write_table(table(x, text, is_query=queries, is_gallery=~queries), tmp_path / "one.parquet")
+    (expected,) = evaluate_files([tmp_path / "one.parquet"]).metrics
+    for name, rows in (("queries", queries), ("gallery", ~queries)):
+        ids = np.arange(np.count_nonzero(rows))
+        pq.write_table(table(x[rows], text[rows], row_id=ids), tmp_path / f"{name}.parquet")
+    paths, galleries = [tmp_path / "queries.parquet"], [tmp_path / "gallery.parquet"]
+    assert evaluate_files(paths, galleries=galleries).metrics == [expected]
+    of_arrays = evaluate_vectors(
+        x[queries], text[queries], gallery=x[~queries], gallery_labels=text[~queries]
+    )
+    assert of_arrays == expected
+    assert evaluate_vectors(x, LABELS, is_query=queries, is_gallery=~queries) == expected
+    two = evaluate_files(paths * 2, galleries=galleries * 2)
+    assert two.metrics == [expected] * 2
+    assert two.differences["map_at_r"].comparison.difference == 0
+    with pytest.raises(UserError, match="1 files of vectors, but 2 galleries"):
+        evaluate_files(paths, galleries=galleries * 2)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"gallery_labels": None}, "A gallery needs gallery_labels"),
+        ({"is_gallery": [True] * 62}, "excludes is_gallery"),
+        ({"gallery": np.eye(3)[[0, 1]]}, "the embeddings has 16 dimensions, the gallery 3"),
+        ({"gallery_labels": ["a", "b"]}, "must be integers or text, of all files the same; row 0 has 0"),
+        ({"gallery_labels": [1]}, r"the gallery: 2 vectors, but label of shape \(1,\)"),
+        ({"is_query": [True]}, r"62 vectors, but is_query of shape \(1,\)"),
+    ],
+)
+def test_refuses_sides_that_do_not_fit(changes: dict[str, Any], message: str) -> None:
+    x = vectors(0.4)
+    given = {"gallery": x[:2], "gallery_labels": LABELS[:2], **changes}
+    with pytest.raises(UserError, match=message):
+        evaluate_vectors(x, LABELS, **given)
+
+
+def test_a_call_from_python_shows_progress_on_request(capfd: pytest.CaptureFixture[str]) -> None:
+    evaluate_vectors(vectors(0.4), LABELS)
+    assert capfd.readouterr().err == ""
+    evaluate_vectors(vectors(0.4), LABELS, progress=True)
+    assert "evaluate: selected" in capfd.readouterr().err
+
+
 def test_normalises_on_request_and_declares_it() -> None:
     x = vectors(0.4)
     metrics, scaled = evaluate_vectors(x, LABELS), evaluate_vectors(x * 7, LABELS, normalize=True)
@@ -147,6 +264,10 @@ def changed(row: int, value: float) -> np.ndarray:
     return x
 
 
+def rows_of(path: Path, labels: Path | None = None) -> Sides:
+    return sides_of(read_vectors(path, labels))
+
+
 RAGGED = [*vectors(0.4)[:-1], vectors(0.4)[-1, :9]]
 NO_LABEL = [None, *LABELS[1:].tolist()]
 
@@ -167,7 +288,7 @@ NO_LABEL = [None, *LABELS[1:].tolist()]
         (table(vectors(0.4), row_id=LABELS), "row id 0 occurs twice"),
         (table(vectors(0.4), is_query=LABELS), "column is_query contains int64, expected bool"),
         (pa.table({"label": LABELS}), "has no column embedding; its columns are label"),
-        (pa.table({"vector": LABELS}), "has no column label and no column embedding"),
+        (pa.table({"vector": LABELS}), "has no column embedding and no column label"),
         (pa.table({"label": LABELS, "embedding": LABELS}), "column embedding contains int64, expected lists"),
         (table(vectors(0.4)[:0], LABELS[:0]), "there is no vector|expected lists of numbers"),
         (pa.table({"label": LABELS, "embedding": [[]] * 62}), "there is no vector|expected lists of numbers"),
@@ -178,7 +299,7 @@ NO_LABEL = [None, *LABELS[1:].tolist()]
 def test_refuses_a_table_that_cannot_be_evaluated(tmp_path: Path, content: pa.Table, message: str) -> None:
     pq.write_table(content, tmp_path / "x.parquet")
     with pytest.raises(UserError, match=message) as raised:
-        read_vectors(tmp_path / "x.parquet")
+        rows_of(tmp_path / "x.parquet")
     assert str(tmp_path / "x.parquet") in raised.value.what
 
 
@@ -226,7 +347,7 @@ def test_refuses_a_column_that_occurs_twice(tmp_path: Path, suffix: str, name: s
         with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, content.schema) as writer:
             writer.write_table(content)
     with pytest.raises(UserError, match=f"x.{suffix} has 2 columns {name}|x.{suffix} cannot be read"):
-        read_vectors(path)
+        rows_of(path)
 
 
 @pytest.mark.parametrize(
@@ -254,17 +375,17 @@ def test_refuses_files_without_labels_and_of_other_formats(tmp_path: Path) -> No
     pq.write_table(table(x), tmp_path / "good.parquet")
     for name, labels, message in [
         ("x.npy", None, r"x.npy contains no labels(.|\n)*--labels"),
-        ("x.npy", "labels.txt", r"62 vectors, but labels of shape \(2,\)"),
+        ("x.npy", "labels.txt", r"62 vectors, but label of shape \(2,\)"),
         ("x.npy", "gap.txt", "labels must be integers or text; row 1 has ''"),
         ("x.npy", "nowhere.txt", "nowhere.txt cannot be read"),
         ("flat.npy", "labels.txt", r"the shape is \(16,\) of float32"),
         ("x.csv", None, r"the format \.csv is not read"),
         ("x.parquet", None, "x.parquet cannot be read"),
-        ("nowhere.arrow", None, "nowhere.arrow cannot be read"),
+        ("nowhere.arrow", None, "nowhere.arrow does not exist"),
         ("good.parquet", "labels.txt", "Leave out --labels"),
     ]:
         with pytest.raises(UserError, match=message):
-            read_vectors(tmp_path / name, None if labels is None else tmp_path / labels)
+            rows_of(tmp_path / name, None if labels is None else tmp_path / labels)
 
 
 @pytest.mark.slow
@@ -290,7 +411,7 @@ def test_each_byte_of_a_file_may_be_wrong(tmp_path: Path, suffix: str) -> None:
         # in Arrow: of a number of bits, more than 64, which is not implemented; in .npy: no UTF-8
         path.write_bytes(whole[:position] + b"\x80" + whole[position + 1 :])
         try:
-            read_vectors(path, labels)
+            rows_of(path, labels)
         except UserError:
             refused += 1
     assert refused > 50
@@ -298,4 +419,4 @@ def test_each_byte_of_a_file_may_be_wrong(tmp_path: Path, suffix: str) -> None:
         path.unlink()
         path.write_bytes(whole.replace(b"(4, 4)", b"((4, 4"))  # no end of the header as Python
         with pytest.raises(UserError, match="cannot be read"):
-            read_vectors(path, labels)
+            rows_of(path, labels)

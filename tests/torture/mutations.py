@@ -42,7 +42,7 @@ from unseen.data.embeddings import read as read_embeddings
 from unseen.data.positions import read as read_positions
 from unseen.data.shards import Shards
 from unseen.evaluation.tables import read_table
-from unseen.evaluation.vectors import read_vectors
+from unseen.evaluation.vectors import read_vectors, sides_of
 from unseen.experiments.catalogue import studies
 from unseen.experiments.plan.files import plan
 from unseen.frozen.labels import labels_of
@@ -240,7 +240,7 @@ def kinds(folder: Path) -> dict[str, Kind]:
         **{
             f"vectors {suffix}": Kind(
                 seeds.vector_tables(folder, suffix),
-                [of_file(f"vectors{suffix}", read_vectors)],
+                [of_file(f"vectors{suffix}", lambda path: sides_of(read_vectors(path)))],
                 ("unseen.evaluation.vectors",),
                 damaged,
             )

@@ -18,7 +18,7 @@ from unseen.data.ingest.files.unpickle import load as unpickle
 from unseen.data.ingest.prepare import prepare
 from unseen.data.ingest.settings import FolderSource
 from unseen.data.ingest.sources.folder import collection
-from unseen.evaluation.vectors import read_vectors
+from unseen.evaluation.vectors import read_vectors, sides_of
 from unseen.experiments.plan.files import plan
 from unseen.networks.checkpoint import read_state
 from unseen.training.blocks import Damaged
@@ -83,7 +83,7 @@ def read_training_checkpoint(content: bytes) -> None:
 def read_npy(content: bytes) -> None:
     """Vectors of any tool, with labels in a second file."""
     Path("labels.txt").write_text("a\nb\na\nb\n", encoding="utf-8")
-    read_vectors(_written("vectors.npy", content), Path("labels.txt"))
+    sides_of(read_vectors(_written("vectors.npy", content), Path("labels.txt")))
 
 
 def _written(name: str, content: bytes) -> Path:

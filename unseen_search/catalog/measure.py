@@ -45,7 +45,7 @@ def measure(photos: Path, network: Network, labels: str = FOLDERS, limit: int = 
     measured = []
     for candidate in _candidates(network):
         vectors = Embedder(candidate)(files, f"measure {description(candidate)}")
-        metrics = evaluate_vectors(vectors, list(chosen.values()), recall_at=(1,))
+        metrics = evaluate_vectors(vectors, list(chosen.values()), recall_at=(1,), progress=True)
         measured.append(Measured(candidate, metrics))
     return sorted(measured, key=lambda result: -result.map_at_r)
 

@@ -15,11 +15,20 @@ from unseen.cli.commands.values import PATH, numbers
     unseen evaluate vectors.parquet
     unseen evaluate data/embeddings/parts/ms/0/test.arrow --json
     unseen evaluate vectors.npy --labels labels.txt --normalize
+    unseen evaluate queries.parquet --gallery gallery.parquet
     unseen evaluate before.parquet after.parquet                   with differences, intervals and p values
     """,
 )
 @click.argument("embeddings", type=PATH, nargs=-1, required=True, metavar="EMBEDDINGS [EMBEDDINGS]")
 @click.option("--labels", type=PATH, help="Labels of .npy files: .npy, or .txt with one label a line.")
+@click.option(
+    "--gallery",
+    "galleries",
+    type=PATH,
+    multiple=True,
+    help="The other images in which the rows search; with two EMBEDDINGS twice, in their order.",
+)
+@click.option("--gallery-labels", type=PATH, help="Labels of galleries in .npy files.")
 @click.option(
     "--normalize", is_flag=True, help="Divide each vector by its length. Default: refuse other lengths."
 )
@@ -37,6 +46,8 @@ from unseen.cli.commands.values import PATH, numbers
 def evaluate(
     embeddings: tuple[Path, ...],
     labels: Path | None,
+    galleries: tuple[Path, ...],
+    gallery_labels: Path | None,
     normalize: bool,
     recall_at: tuple[int, ...],
     class_means: bool,
@@ -46,9 +57,9 @@ def evaluate(
 ) -> None:
     """Exact metrics of the vectors of any tool, with intervals.
 
-    EMBEDDINGS is a Parquet or Arrow file with the columns `label` and `embedding`, optionally `row_id`,
-    `is_query` and `is_gallery`; or a .npy file of shape (rows, dimensions) with --labels. Two files of the
-    same rows are compared query by query.
+    EMBEDDINGS is a Parquet or Arrow file, or a folder of these, with the columns `label` and `embedding`,
+    optionally `row_id`, `is_query` and `is_gallery`; or a .npy file of shape (rows, dimensions) with
+    --labels. Two files of the same rows are compared query by query.
     """
     if len(embeddings) > 2:
         raise click.UsageError(f"Expected one or two files, got {len(embeddings)}.")
@@ -56,4 +67,4 @@ def evaluate(
     from unseen.evaluation.external import Settings
 
     settings = Settings(recall_at, confidence, seed, class_means, normalize)
-    sys.stdout.write(evaluation(embeddings, labels, settings, as_json))
+    sys.stdout.write(evaluation(embeddings, labels, settings, as_json, galleries, gallery_labels))
