@@ -12,6 +12,7 @@ import numpy as np
 from unseen.data.heif import readable
 from unseen.data.ingest.completeness import require_complete
 from unseen.data.ingest.sources.folder import SUFFIXES, UNREAD_SUFFIXES, Directory, enumerated
+from unseen.data.labels import lines_of, read
 from unseen.evaluation.headline import in_percent, interval_note
 from unseen.evaluation.index.kinds import KINDS
 from unseen.evaluation.unknown import Threshold, UncalibratedError
@@ -19,7 +20,7 @@ from unseen.frozen.embedder import BATCH, Precision, encoded, name_of
 from unseen.frozen.network import Network
 from unseen.frozen.pictures import picture_names
 from unseen.runtime.errors import UserError
-from unseen.runtime.files import atomic_file, regular, require_replaceable
+from unseen.runtime.files import atomic_file, require_replaceable
 from unseen.runtime.names import printable
 from unseen_search.catalog.build import build
 from unseen_search.catalog.catalog import ABOUT, Answer, Catalog
@@ -106,13 +107,9 @@ def queries(photos: Iterable[Path], lists: Path | None) -> list[Path]:
     """
     paths = [path for photo in photos for path in (_below(photo) if photo.is_dir() else [photo])]
     if lists is not None:
-        try:
-            text = sys.stdin.read() if str(lists) == "-" else regular(lists).read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise UserError(
-                f"{lists} cannot be read: {error}.", "Write one path a line, in UTF-8."
-            ) from error
-        paths += [Path(line) for line in text.splitlines() if line.strip()]
+        remedy = "Write one path a line, in UTF-8."
+        content = sys.stdin.buffer.read() if str(lists) == "-" else read(lists, remedy)
+        paths += [Path(line) for _, line in lines_of(content, str(lists)) if line.strip()]
     if not paths:
         raise UserError("There is no photo to search for.", "Name photos, folders of photos, or --list FILE.")
     return paths

@@ -6,14 +6,14 @@ from pathlib import Path
 from typing import Any
 
 from unseen.cli.ladder_page import cells, page
-from unseen.data.labels import csv_lines
+from unseen.data.labels import csv_lines, read
 from unseen.evaluation.headline import interval_note
 from unseen.evaluation.statistics.better import Comparison
 from unseen.experiments.ladder.ladder import Plan, Result, Rung, ladder
 from unseen.experiments.ladder.picture import Panel, picture
 from unseen.frozen.network import default_network
 from unseen.runtime.errors import UserError
-from unseen.runtime.files import atomic_file, regular, write_json
+from unseen.runtime.files import atomic_file, write_json
 
 RESULT, PICTURE, PAGE = "ladder.json", "ladder.svg", "ladder.html"
 
@@ -138,14 +138,12 @@ def _change(of: Comparison) -> str:
 
 
 def groups_of(path: Path) -> dict[str, str]:
-    """The group of each class. Raises UserError for a file that cannot be read or is no such table."""
-    try:
-        content = regular(path).read_bytes()
-    except OSError as error:
-        raise UserError(
-            f"{path} cannot be read: {error}.", "Write a CSV with the columns label,group."
-        ) from error
-    return {
-        line.values["label"]: line.values["group"]
-        for line in csv_lines(content, str(path), ("label", "group"))
-    }
+    """The group of each class. Raises UserError for a file that cannot be read or is no such table, and for a
+    class with two groups."""
+    content = read(path, "Write a CSV with the columns label,group.")
+    group_of: dict[str, str] = {}
+    for line in csv_lines(content, str(path), ("label", "group")):
+        label, group = line.values["label"], line.values["group"]
+        if group_of.setdefault(label, group) != group:
+            raise UserError(f"{line.place}: {label} is also in {group_of[label]}.", "Give it one group.")
+    return group_of

@@ -9,6 +9,7 @@ Rows without row_id are numbered in the order of the file. Text labels are numbe
 are compared as float32.
 """
 
+import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,7 +19,7 @@ import pyarrow.compute as pc
 from jaxtyping import Float32, Float64, Int64
 
 from unseen.data.embeddings import UNIT
-from unseen.data.labels import lines_of
+from unseen.data.labels import alike, labels_in, normal, read
 from unseen.evaluation.metrics import Rows
 from unseen.evaluation.sides import Sides
 from unseen.evaluation.tables import TABLES, read_table, table_files
@@ -157,7 +158,7 @@ def _row_ids(vectors: Vectors) -> Int64[np.ndarray, "N"]:
         if values is not None and values.shape != (len(embeddings),):
             raise UserError(
                 f"{where}: {len(embeddings):,} vectors, but {name} of shape {values.shape}.",
-                "Write one value per vector, in the same order.",
+                "Write one value per vector, in the same order. A text file has no header.",
             )
     given = vectors.row_id
     rows = np.arange(len(embeddings), dtype=np.int64) if given is None else given.astype(np.int64)
@@ -217,22 +218,29 @@ def _norms(embeddings: np.ndarray) -> Float64[np.ndarray, "N"]:
 
 
 def _numbered(parts: list[Vectors]) -> list[Int64[np.ndarray, "N"]]:
-    """Integer labels as they are, text numbered in the sorted order of all parts."""
+    """Integer labels as they are, text in form NFC and without blanks around it numbered in the
+    sorted order of all parts."""
     kinds = [np.issubdtype(part.label.dtype, np.integer) for part in parts]
     if all(kinds):
         return [part.label.astype(np.int64) for part in parts]
+    names: list[str] = []
     for labels, where in ((part.label, part.where) for part in parts):
-        values = labels.tolist()
+        values = [normal(label) if isinstance(label, str) else label for label in labels.tolist()]
         wrong = [row for row, label in enumerate(values) if not isinstance(label, str) or not label]
         if labels.dtype.kind not in "UO" or wrong:
-            place = f"row {wrong[0]} has {values[wrong[0]]!r}" if wrong else f"they are {labels.dtype}"
+            given = labels.tolist()[wrong[0]] if wrong else None
+            place = f"row {wrong[0]} has {given!r}" if wrong else f"they are {labels.dtype}"
+                f"row {wrong[0]} has {labels.tolist()[wrong[0]]!r}" if wrong else f"they are {labels.dtype}"
+            )
             others = ", of all files the same" if any(kinds) else ""
             raise UserError(
                 f"{where}: labels must be integers or text{others}; {place}.",
                 "Write the class of every image.",
             )
-    names = np.concatenate([part.label.astype(str) for part in parts])
-    numbers = np.unique(names, return_inverse=True)[1].astype(np.int64)
+        names += values
+    if sentence := alike(names):
+        sys.stderr.write(f"{parts[0].where}: warning: {sentence}\n")
+    numbers = np.unique(np.array(names, dtype=str), return_inverse=True)[1].astype(np.int64)
     return np.split(numbers, np.cumsum([len(part.label) for part in parts])[:-1])
 
 
@@ -247,11 +255,8 @@ def _npy(path: Path) -> np.ndarray:
 def _labels(path: Path) -> np.ndarray:
     if path.suffix.lower() == ".npy":
         return _npy(path)
-    try:
-        content = regular(path).read_bytes()
-    except OSError as error:
-        raise UserError(f"{path} cannot be read: {error}.", "Write one label a line, in UTF-8.") from error
-    return np.array(lines_of(content, str(path)), dtype=object)
+    labels = labels_in(read(path, "Write one label a line, in UTF-8."), str(path))
+    return np.array(labels, dtype=object)
 
 
 def _column(path: Path, table: pa.Table, name: str) -> np.ndarray:

@@ -9,10 +9,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 
-from unseen.data.labels import by_file, csv_lines
+from unseen.data.ingest.sources.folder import enumerated
+from unseen.data.labels import alike, by_file, csv_lines, normal, read, require_one_folder
 from unseen.frozen.pictures import Listed, listed
 from unseen.runtime.errors import UserError
-from unseen.runtime.files import regular
 
 NONE, FOLDERS = "none", "folders"
 
@@ -27,7 +27,7 @@ def labelled(photos: Path, source: str) -> tuple[Listed, list[str]]:
         name, reason = next(iter(pictures.damaged.items()))
         raise UserError(f"{photos / name} cannot be read: {reason}.", "Repair or remove it.")
     columns = pictures.paths, pictures.sha256, pictures.stamps
-    rows = zip(*columns, labels_of(source, pictures.paths), strict=True)
+    rows = zip(*columns, labels_of(source, pictures.paths, photos), strict=True)
     chosen = [(path, digest, stamp, label) for path, digest, stamp, label in rows if label is not None]
     if not chosen:
         raise UserError(
@@ -38,40 +38,45 @@ def labelled(photos: Path, source: str) -> tuple[Listed, list[str]]:
     return Listed(paths, digests, stamps, {}), labels
 
 
-def labels_of(source: str, paths: Sequence[str]) -> list[str | None]:
+def labels_of(source: str, paths: Sequence[str], photos: Path | None = None) -> list[str | None]:
     """The label of each path; None for a picture without one. `source`: none, folders, or the path of a CSV.
 
-    Raises UserError for a CSV that is missing, has no label of these pictures, or is not a table of labels
-    (pipeline/data/labels.py).
+    The standard error names lines of a CSV without a picture, and labels that look equal. Raises UserError
+    for a class with two folders, and for a CSV that is missing, has no label of these pictures, or is not a
+    table of labels (pipeline/data/labels.py). `photos`: the folder of the paths.
     """
     if source == NONE:
         return [None] * len(paths)
     if source == FOLDERS:
-        folders = (PurePosixPath(path).parent.as_posix() for path in paths)
-        return [None if folder == "." else folder for folder in folders]
-    label_of, unknown = _from_csv(Path(source), paths)
-    if unknown and not label_of:
+        folders = [PurePosixPath(path).parent.as_posix() for path in paths]
+        require_one_folder(folders, str(photos or "The photos"))
+        labels = [None if folder == "." else normal(folder) for folder in folders]
+    else:
+        label_of = _from_csv(Path(source), paths, photos)
+        labels = [label_of.get(path) for path in paths]
+    if sentence := alike(label for label in labels if label is not None):
+        sys.stderr.write(f"catalog: warning: {sentence}\n")
+    return labels
+
+
+def _from_csv(table: Path, pictures: Sequence[str], photos: Path | None) -> dict[str, str]:
+    """The label of each picture that the table lists."""
+    content = read(table, "Correct --labels: none, folders, or a CSV with the columns path,label.")
+    labels, unknown = {}, []
+    for line, name in by_file(csv_lines(content, str(table), ("path", "label")), pictures, photos):
+        if name is None:
+            unknown.append(f"{line.values['path']} ({line.place})")
+        else:
+            labels[name] = line.values["label"]
+    if not labels:
+        first = f"the first picture is {pictures[0]}" if pictures else "there is no picture"
         raise UserError(
-            f"{source} has a label of no picture; its first path is {unknown[0]}.",
+            f"{table} has a label of no picture; its first path is {unknown[0]}, {first}.",
             "Write the paths relative to the folder of the photos.",
         )
     if unknown:
-        sys.stderr.write(f"catalog: {source} has labels of {len(unknown):,} pictures that do not exist\n")
-    return [label_of.get(path) for path in paths]
-
-
-def _from_csv(path: Path, pictures: Sequence[str]) -> tuple[dict[str, str], list[str]]:
-    """The label of each picture, and the paths of pictures that do not exist."""
-    try:
-        content = regular(path).read_bytes()
-    except OSError as error:
-        raise UserError(
-            f"{path} cannot be read: {error}.", "Correct --labels: none, folders, or a CSV in UTF-8."
-        ) from error
-    labels, unknown = {}, []
-    for line, name in by_file(csv_lines(content, str(path), ("path", "label")), pictures):
-        if name is None:
-            unknown.append(line.values["path"])
-        else:
-            labels[name] = line.values["label"]
-    return labels, unknown
+        sys.stderr.write(
+            f"catalog: {table} has labels of {len(unknown):,} pictures that do not exist: "
+            f"{enumerated(unknown)}. {len(pictures) - len(labels):,} pictures have no label.\n"
+        )
+    return labels

@@ -23,6 +23,8 @@ from unseen.data.ingest.sources.folder import (
     irregular_sentence,
     is_text,
     repeated_sentence,
+    system_folders,
+    system_sentence,
     unread_images,
     unread_sentence,
 )
@@ -66,7 +68,8 @@ def picture_names(files: Directory, command: str) -> Names:
     folders that a link names a second time, the number of files with other suffixes, and images in formats
     that are not read. Raises UserError if a folder cannot be listed.
     """
-    names = [name for name in files.names() if not is_hidden(name)]
+    every_name = files.names()
+    names = [name for name in every_name if not is_hidden(name)]
     pictures = [name for name in names if PurePosixPath(name).suffix.lower() in SUFFIXES]
     unread = unread_images(names)
     others = Counter(PurePosixPath(name).suffix.lower() or "no suffix" for name in set(names) - set(pictures))
@@ -75,6 +78,8 @@ def picture_names(files: Directory, command: str) -> Names:
         lines.append(f"warning: {irregular_sentence(files.irregular)}")
     if files.repeated:
         lines.append(f"warning: {repeated_sentence(files.repeated)}")
+    if folders := system_folders(every_name):
+        lines.append(system_sentence(folders))
     if others:
         lines.append(
             "skipped: " + ", ".join(f"{count:,} {suffix}" for suffix, count in sorted(others.items()))

@@ -82,7 +82,7 @@ def test_find_names_products_reads_lists_and_folders_and_prints_json(
     entry = content["queries"][-1]
     assert entry["unknown"] is False
     assert entry["products"][0]["label"] == entry["matches"][0]["label"] == "product 03"
-    monkeypatch.setattr("sys.stdin", io.StringIO(f"{query}\n"))
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(f"{query}\n".encode())))
     assert run("find", catalog, "--list", "-", "-k", 1).splitlines()[0] == str(query)
     strict = threshold._replace(similarity=1.01)
     monkeypatch.setattr(Catalog, "threshold", lambda *_: strict)

@@ -16,7 +16,7 @@ from unseen.evaluation.external import Settings, evaluate_files, evaluate_vector
 from unseen.evaluation.run import evaluate_run
 from unseen.evaluation.settings import EvaluateSettings
 from unseen.evaluation.sides import Sides
-from unseen.evaluation.vectors import _vectors, read_vectors, sides_of
+from unseen.evaluation.vectors import Vectors, _vectors, read_vectors, sides_of
 from unseen.runtime.errors import UserError
 
 LABELS = np.concatenate([np.repeat(np.arange(12), 5), [20, 21]])
@@ -364,6 +364,14 @@ def test_refuses_settings_out_of_range_before_the_work(setting: str, values: lis
             evaluate_vectors(np.zeros(0), [], **{setting: value})
 
 
+def test_labels_are_compared_in_one_form(capsys: pytest.CaptureFixture[str]) -> None:
+    x = np.eye(4, dtype=np.float32)
+    forms = ["caf\u00e9", " cafe\u0301", "tea\u00a0", "Tea"]
+    sides = sides_of(Vectors(x, np.array(forms)))
+    assert len(set(sides.queries.label.tolist())) == 3
+    assert "'Tea' and 'tea'" in capsys.readouterr().err
+
+
 def test_refuses_files_without_labels_and_of_other_formats(tmp_path: Path) -> None:
     x = vectors(0.4)
     np.save(tmp_path / "x.npy", x)
@@ -376,7 +384,7 @@ def test_refuses_files_without_labels_and_of_other_formats(tmp_path: Path) -> No
     for name, labels, message in [
         ("x.npy", None, r"x.npy contains no labels(.|\n)*--labels"),
         ("x.npy", "labels.txt", r"62 vectors, but label of shape \(2,\)"),
-        ("x.npy", "gap.txt", "labels must be integers or text; row 1 has ''"),
+        ("x.npy", "gap.txt", r"gap\.txt:2: no label"),
         ("x.npy", "nowhere.txt", "nowhere.txt cannot be read"),
         ("flat.npy", "labels.txt", r"the shape is \(16,\) of float32"),
         ("x.csv", None, r"the format \.csv is not read"),

@@ -141,7 +141,7 @@ def _build_with(
         )
 
     label_source = _label_source(output, labels)
-    label_of = labels_of(label_source, pictures.paths)
+    label_of = labels_of(label_source, pictures.paths, photos)
     suffix = "" if embedder.precision == "float32" else f"-{embedder.precision}"
     unfinished = output.parent / f"{output.name}.unfinished" / f"{fingerprint[:16]}{suffix}"
     vectors = ArrayStore(unfinished, embedder.dim, VECTORS)

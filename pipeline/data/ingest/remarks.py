@@ -14,6 +14,7 @@ from unseen.data.ingest.sources.folder import (
     irregular_sentence,
     other_sentence,
     repeated_sentence,
+    system_sentence,
     unlisted_sentence,
     unread_sentence,
 )
@@ -43,6 +44,10 @@ def remarks(source: Source, manifest: dict[str, Any], output: Path, dataset: str
         )
     if repeated := manifest.get("repeated_folders"):
         yield repeated_sentence(repeated)
+    if folders := manifest.get("system_folders"):
+        yield system_sentence(folders)
+    if similar := manifest.get("similar_labels"):
+        yield f"warning: {similar}"
     if unlisted := manifest.get("unlisted_images"):
         yield unlisted_sentence(unlisted["count"], unlisted["first"])
     if others := manifest.get("other_files"):

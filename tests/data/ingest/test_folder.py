@@ -123,6 +123,45 @@ class TestDirectories:
         with pytest.raises(ValueError, match="named pipe"):
             result.read("c0/pipe.jpg")
 
+    def test_leaves_out_folders_of_desktops_and_storage_systems_and_lists_them(self, tmp_path: Path) -> None:
+        folder(tmp_path)
+        names = ["c0/@eaDir/0.jpg/THUMB.jpg", "#recycle/c0/0.jpg", "$RECYCLE.BIN/x/0.jpg", "lost+found/1.png"]
+        names += [
+            "@Recycle/1.jpg",
+            ".Trash-1000/files/1.jpg",
+            "c1/__MACOSX/1.jpg",
+            "c1/._0.jpg",
+            "c1/Thumbs.db",
+        ]
+        for name in [*names, "System Volume Information/notes.txt"]:
+            (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / name).write_bytes(b"")
+        result = listing(tmp_path)
+        assert {picture.class_name for picture in result.pictures} == {"c0", "c1", "c2", "c3"}
+        left_out = [
+            "#recycle",
+            "$RECYCLE.BIN",
+            ".Trash-1000",
+            "@Recycle",
+            "c0/@eaDir",
+            "c1/__MACOSX",
+            "lost+found",
+        ]
+        assert result.facts["system_folders"] == left_out
+
+    def test_names_labels_that_look_equal_and_refuses_a_class_with_two_folders(self, tmp_path: Path) -> None:
+        for name in ("Red", "red", "caf\u00e9", "cafe\u0301", "blue"):
+            (tmp_path / name).mkdir()
+            (tmp_path / name / f"{len(name)}.jpg").write_bytes(b"")
+        result = listing(tmp_path)
+        assert {picture.class_name for picture in result.pictures} == {"Red", "red", "café", "blue"}
+        assert "'Red' and 'red'" in result.facts["similar_labels"]
+        for split in ("train", "test"):
+            (tmp_path / split / "blue").mkdir(parents=True)
+            (tmp_path / split / "blue" / "1.jpg").write_bytes(b"")
+        with pytest.raises(UserError, match=r"blue and test/blue are two folders of one class"):
+            listing(tmp_path)
+
     def test_refuses_a_folder_with_only_formats_that_are_not_read(self, tmp_path: Path) -> None:
         (tmp_path / "c0").mkdir()
         for number in range(7):
@@ -203,8 +242,6 @@ class TestCsv:
                 "path,label,split\nc0/0.jpg,a,val\n",
                 r"csv:2: unknown split 'val'\.\n.*Write train: .*train, test",
             ),
-            ("path;label\nc0/0.jpg;a\n", r"labels\.csv: the columns are separated by semicolons\."),
-            ("path\tlabel\nc0/0.jpg\ta\n", r"labels\.csv: the columns are separated by tabs\."),
             (
                 "path,label,split\nc0/0.jpg,a,train\nc1/0.jpg,a,test\n",
                 r"class 'a' is in both splits: c0/0\.jpg is train, c1/0\.jpg is test",
@@ -227,11 +264,11 @@ class TestCsv:
 
     def test_refuses_a_csv_that_is_not_utf_8(self, root: Path) -> None:
         (root / "labels.csv").write_bytes(b"path,label\nc0/0.jpg,\xff\n")
-        with pytest.raises(UserError, match=r"labels\.csv is not UTF-8: .* at byte 20"):
+        with pytest.raises(UserError, match=r"labels\.csv:2 is not UTF-8: .* at byte 20"):
             listing(root, labels="labels.csv")
 
     def test_refuses_a_csv_without_rows(self, root: Path, tmp_path: Path) -> None:
-        with pytest.raises(UserError, match="contains no image"):
+        with pytest.raises(UserError, match=r"labels\.csv has no line"):
             run(root, "path,label\n", tmp_path / "out")
 
     def test_accepts_images_with_any_suffix(self, root: Path) -> None:

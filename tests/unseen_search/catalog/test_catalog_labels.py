@@ -46,8 +46,11 @@ def test_labels_are_those_of_folders_of_a_csv_or_of_the_existing_catalog(
         ("path,label\na.jpg,x\na.jpg,y\n", r":3: a\.jpg is listed twice"),
         ("path,label,label\na.jpg,x,y\n", "has 2 columns `label`"),
         ("path,label\na.jpg,x\0y\n", r":2: a value contains the character NUL"),
-        ("path;label\na.jpg;x\n", "separated by semicolons"),
-        ("path,label\nelsewhere/a.jpg,x\n", "has a label of no picture; its first path is elsewhere/a.jpg"),
+        ("path,label\n", "has no line below the names of the columns"),
+        (
+            "path,label\nelsewhere/a.jpg,x\n",
+            "has a label of no picture; its first path is elsewhere/a.jpg .*, the first picture is",
+        ),
         (None, "cannot be read"),
     ],
 )

@@ -27,6 +27,24 @@ MAX_MEMBER = 2**29  # bytes; no image file is that large
 MAX_NESTED = 2**35  # bytes of an archive in an archive, which is copied to the disk
 # Expansion of a member above a mebibyte. Photographs reach 1.1; only blank bitmaps exceed the limit.
 MAX_RATIO = 200
+# Folders of desktops and of storage systems (lower case), which contain copies, previews and deleted files.
+SYSTEM_FOLDERS = frozenset(
+    [
+        "__macosx",
+        "@eadir",
+        "@tmp",
+        "@recycle",
+        "@recently-snapshot",
+        "@synoresource",
+        "#recycle",
+        "#snapshot",
+        "$recycle.bin",
+        "recycler",
+        "system volume information",
+        "lost+found",
+        "network trash folder",
+    ]
+)
 PIECE = 2**20  # bytes per read
 REMEDY = (
     "Pack the images again, as plain files below one folder, "
@@ -172,8 +190,8 @@ def _enclosing(names: dict[str, int]) -> str:
 
 
 def is_hidden(name: str) -> bool:
-    """Whether a file is hidden or was added by a desktop: `.DS_Store`, `._photo.jpg`, `__MACOSX/...`."""
-    return any(part.startswith(".") or part == "__MACOSX" for part in name.split("/"))
+    """Whether a file is hidden or below a folder of `SYSTEM_FOLDERS`: `.DS_Store`, `@eaDir/photo.jpg`."""
+    return any(part.startswith(".") or part.lower() in SYSTEM_FOLDERS for part in name.split("/"))
 
 
 def leaves_its_folder(name: str) -> bool:

@@ -19,7 +19,7 @@ from unseen.data.heif import readable
 from unseen.data.ingest.collection import Collection, Picture
 from unseen.data.ingest.files.archive import Archive, is_hidden, leaves_its_folder
 from unseen.data.ingest.settings import FolderSource
-from unseen.data.labels import Line, by_file, csv_lines
+from unseen.data.labels import Line, alike, by_file, csv_lines, normal, require_one_folder
 from unseen.data.shard_schema import SPLITS
 from unseen.data.splits import held_out
 from unseen.runtime.errors import UserError
@@ -65,7 +65,7 @@ class Directory:
         enclosing folder; `repeated` lists its other names, unless they are hidden.
 
         Omits files that are not regular files and lists them in `irregular`. Raises UserError if a folder
-        cannot be listed, unless it is hidden or `lost+found` of a file system.
+        cannot be listed, unless it is hidden.
         """
         names: list[str] = []
         irregular: list[str] = []
@@ -75,7 +75,7 @@ class Directory:
 
         def add_unreadable(error: OSError) -> None:
             folder = Path(error.filename).relative_to(self.path)
-            if folder == Path() or not (is_hidden(folder.as_posix()) or folder.name == "lost+found"):
+            if folder == Path() or not is_hidden(folder.as_posix()):
                 unreadable[str(Path(error.filename))] = error.strerror or type(error).__name__
 
         for folder, folders, files in os.walk(self.path, followlinks=True, onerror=add_unreadable):
@@ -153,6 +153,10 @@ def collection(source: FolderSource, scratch: Path | None = None) -> Collection:
     facts = _unread_files([name for name in names if name not in known and not is_hidden(name)])
     if unread:
         facts["unread_images"] = unread
+    if folders := system_folders(names):
+        facts["system_folders"] = folders
+    if sentence := alike(row.label for row in rows):
+        facts["similar_labels"] = sentence
     if isinstance(files, Directory):
         if files.irregular:
             facts["irregular_files"] = [printable(name) for name in files.irregular]
@@ -185,6 +189,24 @@ def unread_images(names: list[str]) -> list[str]:
     """The names with the suffix of an image format that is not read, without hidden files."""
     visible = (name for name in names if not is_hidden(name))
     return [name for name in visible if PurePosixPath(name).suffix.lower() in UNREAD_SUFFIXES]
+
+
+def system_folders(names: list[str]) -> list[str]:
+    """The folders with pictures that are left out, because they are hidden or of a desktop or a storage
+    system."""
+    folders = set()
+    for name in names:
+        hidden = is_hidden(name.rpartition("/")[0]) and PurePosixPath(name).suffix.lower() in SUFFIXES
+        if hidden:
+            parts = name.split("/")
+            end = next(index for index, part in enumerate(parts, 1) if is_hidden(part))
+            folders.add("/".join(parts[:end]))
+    return sorted(folders)
+
+
+def system_sentence(folders: list[str]) -> str:
+    """A sentence with the folders of `system_folders`."""
+    return f"left out the pictures of folders that are hidden or of a system: {enumerated(folders)}."
 
 
 def unread_sentence(unread: list[str]) -> str:
@@ -238,7 +260,10 @@ def _from_directories(root: Path, names: list[str]) -> list[_Row]:
                 f"{root / name} is not in a class directory.",
                 "Move it to the directory of its class, or list the classes in a CSV (source.labels).",
             )
-    return [_Row(name, name.rpartition("/")[0], None, True, True) for name in images]
+    folders = [name.rpartition("/")[0] for name in images]
+    require_one_folder(folders, str(root))
+    rows = zip(images, folders, strict=True)
+    return [_Row(name, normal(folder), None, True, True) for name, folder in rows]
 
 
 def _from_csv(files: Directory | Archive, names: list[str], labels: str) -> list[_Row]:
@@ -253,7 +278,7 @@ def _from_csv(files: Directory | Archive, names: list[str], labels: str) -> list
     except (ValueError, OSError) as error:
         raise UserError(f"{table} cannot be read: {error}.", "Pack or copy it again.") from None
     rows = []
-    for line, name in by_file(csv_lines(content, table, REQUIRED, OPTIONAL), names):
+    for line, name in by_file(csv_lines(content, table, REQUIRED, OPTIONAL), names, files.path):
         if name is None or leaves_its_folder(name):
             raise UserError(
                 f"{line.place}: {files.path} contains no file {line.values['path']!r}.",
