@@ -230,8 +230,6 @@ def _numbered(parts: list[Vectors]) -> list[Int64[np.ndarray, "N"]]:
         if labels.dtype.kind not in "UO" or wrong:
             given = labels.tolist()[wrong[0]] if wrong else None
             place = f"row {wrong[0]} has {given!r}" if wrong else f"they are {labels.dtype}"
-                f"row {wrong[0]} has {labels.tolist()[wrong[0]]!r}" if wrong else f"they are {labels.dtype}"
-            )
             others = ", of all files the same" if any(kinds) else ""
             raise UserError(
                 f"{where}: labels must be integers or text{others}; {place}.",
