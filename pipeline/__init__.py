@@ -22,8 +22,9 @@ Letters of the shapes in signatures, the same in every file:
     S  samples in a memory         K  neighbours asked for       P  positions of a feature map, P = H W
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from unseen.runtime.lazy import lazy
 
 if __name__ != "unseen":  # a second name would make second classes of everything
     raise ImportError(f"import unseen, not {__name__}: the folder is the package unseen")
@@ -35,28 +36,13 @@ if TYPE_CHECKING:
     from unseen.frozen.network import Network
     from unseen.methods.by_name import head, loss, pooling
     from unseen.runtime.errors import UserError
+    from unseen.runtime.version import __version__
     from unseen.training.fit import train
     from unseen_search.catalog.build import build as index
     from unseen_search.catalog.catalog import Answer, Catalog, Match, Product
+else:
+    __getattr__, __dir__ = lazy(__name__)
 
-    __version__: str
-
-_SOURCES = {
-    "Answer": ("unseen_search.catalog.catalog", "Answer"),
-    "Catalog": ("unseen_search.catalog.catalog", "Catalog"),
-    "Embedder": ("unseen.frozen.embedder", "Embedder"),
-    "Network": ("unseen.frozen.network", "Network"),
-    "Match": ("unseen_search.catalog.catalog", "Match"),
-    "Product": ("unseen_search.catalog.catalog", "Product"),
-    "Threshold": ("unseen.evaluation.unknown", "Threshold"),
-    "UserError": ("unseen.runtime.errors", "UserError"),
-    "evaluate": ("unseen.evaluation.external", "evaluate_vectors"),
-    "head": ("unseen.methods.by_name", "head"),
-    "index": ("unseen_search.catalog.build", "build"),
-    "loss": ("unseen.methods.by_name", "loss"),
-    "pooling": ("unseen.methods.by_name", "pooling"),
-    "train": ("unseen.training.fit", "train"),
-}
 __all__ = [
     "Answer",
     "Catalog",
@@ -74,18 +60,3 @@ __all__ = [
     "pooling",
     "train",
 ]
-
-
-def __getattr__(name: str) -> Any:
-    if name == "__version__":
-        from importlib.metadata import version
-
-        return version("unseen")
-    if name not in _SOURCES:
-        raise AttributeError(f"module 'unseen' has no attribute {name!r}")
-    module, attribute = _SOURCES[name]
-    return getattr(import_module(module), attribute)
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})

@@ -10,16 +10,6 @@ if TYPE_CHECKING:
     from unseen.data.ingest.releases import Published, PublishedFile
     from unseen.data.sampler import Draw, drawn
 else:
-    __getattr__ = lazy(
-        {
-            "Collection": "unseen.data.ingest.collection:Collection",
-            "Draw": "unseen.data.sampler:Draw",
-            "Picture": "unseen.data.ingest.collection:Picture",
-            "Published": "unseen.data.ingest.releases:Published",
-            "PublishedFile": "unseen.data.ingest.releases:PublishedFile",
-            "Tree": "unseen.data.ingest.files.tree:Tree",
-            "drawn": "unseen.data.sampler:drawn",
-        }
-    )
+    __getattr__, __dir__ = lazy(__name__)
 
 __all__ = ["Collection", "Draw", "Picture", "Published", "PublishedFile", "Tree", "drawn"]

@@ -7,10 +7,6 @@ from unseen.runtime.lazy import lazy
 if TYPE_CHECKING:
     from unseen.evaluation.metrics import PerQuery
 else:
-    __getattr__ = lazy(
-        {
-            "PerQuery": "unseen.evaluation.metrics:PerQuery",
-        }
-    )
+    __getattr__, __dir__ = lazy(__name__)
 
 __all__ = ["PerQuery"]

@@ -7,12 +7,6 @@ from unseen.runtime.lazy import lazy
 if TYPE_CHECKING:
     from unseen.losses.pairs import PairLoss, Pairs, References
 else:
-    __getattr__ = lazy(
-        {
-            "PairLoss": "unseen.losses.pairs:PairLoss",
-            "Pairs": "unseen.losses.pairs:Pairs",
-            "References": "unseen.losses.pairs:References",
-        }
-    )
+    __getattr__, __dir__ = lazy(__name__)
 
 __all__ = ["PairLoss", "Pairs", "References"]

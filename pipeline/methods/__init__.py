@@ -13,20 +13,7 @@ if TYPE_CHECKING:
     from unseen.methods.modules import backbone
     from unseen.methods.settings import OutsideRecipe, Recipe
 else:
-    __getattr__ = lazy(
-        {
-            "EmbeddingMethod": "unseen.methods.embedding:EmbeddingMethod",
-            "Method": "unseen.methods.method:Method",
-            "MetricLoss": "unseen.methods.metric_loss:MetricLoss",
-            "Observed": "unseen.methods.method:Observed",
-            "Outputs": "unseen.methods.method:Outputs",
-            "OutsideRecipe": "unseen.methods.settings:OutsideRecipe",
-            "PoolingHead": "unseen.methods.head:PoolingHead",
-            "Recipe": "unseen.methods.settings:Recipe",
-            "backbone": "unseen.methods.modules:backbone",
-            "unit": "unseen.methods.method:unit",
-        }
-    )
+    __getattr__, __dir__ = lazy(__name__)
 
 __all__ = [
     "EmbeddingMethod",

@@ -8,13 +8,6 @@ if TYPE_CHECKING:
     from unseen.networks.backbone import Backbone, Features
     from unseen.networks.staged import Published, Staged
 else:
-    __getattr__ = lazy(
-        {
-            "Backbone": "unseen.networks.backbone:Backbone",
-            "Features": "unseen.networks.backbone:Features",
-            "Published": "unseen.networks.staged:Published",
-            "Staged": "unseen.networks.staged:Staged",
-        }
-    )
+    __getattr__, __dir__ = lazy(__name__)
 
 __all__ = ["Backbone", "Features", "Published", "Staged"]

@@ -8,12 +8,6 @@ if TYPE_CHECKING:
     from unseen.poolings.positions import positions as positions_of
     from unseen.poolings.settings import AveragePooling, Pooling
 else:
-    __getattr__ = lazy(
-        {
-            "AveragePooling": "unseen.poolings.settings:AveragePooling",
-            "Pooling": "unseen.poolings.settings:Pooling",
-            "positions_of": "unseen.poolings.positions:positions",
-        }
-    )
+    __getattr__, __dir__ = lazy(__name__)
 
 __all__ = ["AveragePooling", "Pooling", "positions_of"]

@@ -14,14 +14,6 @@ if TYPE_CHECKING:
     from unseen.report.dataset import DataSet
     from unseen.report.words import counted, interval, number, percent
 else:
-    __getattr__ = lazy(
-        {
-            "DataSet": "unseen.report.dataset:DataSet",
-            "counted": "unseen.report.words:counted",
-            "interval": "unseen.report.words:interval",
-            "number": "unseen.report.words:number",
-            "percent": "unseen.report.words:percent",
-        }
-    )
+    __getattr__, __dir__ = lazy(__name__)
 
 __all__ = ["DataSet", "counted", "interval", "number", "percent"]

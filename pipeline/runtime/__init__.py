@@ -12,16 +12,6 @@ if TYPE_CHECKING:
     from unseen.runtime.parts import trusted
     from unseen.runtime.settings import Count, NonNegative, Positive, Share, Strict
 else:
-    __getattr__ = lazy(
-        {
-            "Count": "unseen.runtime.settings:Count",
-            "NonNegative": "unseen.runtime.settings:NonNegative",
-            "Positive": "unseen.runtime.settings:Positive",
-            "Share": "unseen.runtime.settings:Share",
-            "Strict": "unseen.runtime.settings:Strict",
-            "UserError": "unseen.runtime.errors:UserError",
-            "trusted": "unseen.runtime.parts:trusted",
-        }
-    )
+    __getattr__, __dir__ = lazy(__name__)
 
 __all__ = ["Count", "NonNegative", "Positive", "Share", "Strict", "UserError", "trusted"]

@@ -26,6 +26,8 @@ from importlib.util import resolve_name
 from pathlib import Path
 from typing import Any
 
+from unseen.runtime.lazy import for_type_checkers
+
 _EXCLUDED = ("unseen.runtime", "unseen.cluster", "unseen.cli", "unseen.config", "unseen.experiments.plan")
 _SETTINGS = "settings"  # modules of this name
 _INCLUDED = "unseen.runtime.device"
@@ -123,7 +125,8 @@ class Code:
             package, _, attribute = name.rpartition(".")
             path = self._files.get(package)
             if name not in self._files and path is not None and path.name == "__init__.py":
-                sources += _for_type_checkers(path.read_text(encoding="utf-8")).get(attribute, [])
+                source = for_type_checkers(path.read_text(encoding="utf-8")).get(attribute)
+                sources += [source[0]] if source else []
         return sources
 
     def _distribution(self, module: str) -> dict[str, str]:
@@ -164,19 +167,6 @@ def _read(text: str) -> tuple[str, list[str]]:
     """The digest of a module's text and the names that it imports."""
     tree = ast.parse(text)
     return digest_of(tree), _imported(tree)
-
-
-@lru_cache(maxsize=64)
-def _for_type_checkers(text: str) -> dict[str, list[str]]:
-    """The module of each name that a module imports below `if TYPE_CHECKING`."""
-    checks = [node for node in ast.parse(text).body if _is_for_type_checkers(node)]
-    return {
-        alias.asname or alias.name: [node.module]
-        for check in checks
-        for node in check.body  # type: ignore[attr-defined]
-        if isinstance(node, ast.ImportFrom) and node.module
-        for alias in node.names
-    }
 
 
 def _is_for_type_checkers(node: ast.AST) -> bool:
