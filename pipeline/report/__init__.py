@@ -2,8 +2,8 @@
 
 report_data.py reads the results of the other stages. dataset.py computes what the sections of a data set
 share, with summary.py (means over seeds), comparison.py (paired comparison of all methods),
-joint_intervals.py and analysis.py. sections/ has one module and one template per section, figures/ the
-figures of the section of the same name. page.py lists the sections in the order of the page.
+joint_intervals.py and analysis.py. sections/ has one module and one template per section; svg.py draws their
+figures. page.py lists the sections in the order of the page.
 """
 
 from typing import TYPE_CHECKING

@@ -7,10 +7,10 @@ from functools import cached_property
 from unseen.data.shards import Shards
 from unseen.report.analysis import Analysis, read_analysis
 from unseen.report.comparison import Lead, Pair, compare_methods, lead_of
-from unseen.report.figures.svg import SERIES, dash_pattern
 from unseen.report.joint_intervals import LANDMARKS, joint_intervals
 from unseen.report.report_data import HistoryRow, ReportData, RunResults
 from unseen.report.summary import Best, Summary, best_method, summarize
+from unseen.report.svg import SERIES, dash_pattern
 
 
 @dataclass(frozen=True)

@@ -6,11 +6,11 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from unseen.report.figures import study as figures
-from unseen.report.figures.svg import PRINT, save
+from unseen.report import study_figures as figures
 from unseen.report.report_data import ReportData
 from unseen.report.study_cells import Column, Ours, StudyTable, is_plain
 from unseen.report.study_table import study_table
+from unseen.report.svg import PRINT, save
 from unseen.runtime.progress import track
 
 _SPECIAL = {

@@ -11,12 +11,12 @@ from scipy.stats import spearmanr
 
 from unseen.config.inputs import StudyInputs, StudyRowInputs
 from unseen.experiments.printed import Number
-from unseen.report.figures.study import charts
-from unseen.report.figures.svg import PRINT
 from unseen.report.report_data import ReportData
 from unseen.report.study_cells import Cell, Column, Ours, Point, StudyTable
+from unseen.report.study_figures import charts
 from unseen.report.study_files import csv_rows, latex, names, write
 from unseen.report.study_table import study_table
+from unseen.report.svg import PRINT
 
 PRINTED = ["75.76", "75.57", "75.44", "75.96"]  # CRT table 8, Recall@1
 R1 = Column("recall_at_1")

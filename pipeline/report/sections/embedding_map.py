@@ -8,9 +8,9 @@ import numpy as np
 from scipy.spatial import ConvexHull
 
 from unseen.report.dataset import DataSet
-from unseen.report.figures.svg import SERIES
 from unseen.report.names import labels_of
 from unseen.report.pictures import data_uri
+from unseen.report.svg import SERIES
 from unseen.report.words import percent
 
 SIDE, MARGIN, PICTURE = 260, 8, 56  # of a map, around its points, and of a picture; pixels

@@ -5,13 +5,14 @@ from statistics import fmean
 from typing import Any
 
 from markupsafe import Markup
+from matplotlib.axes import Axes
 
 from unseen.report.comparison import lead_of
 from unseen.report.dataset import DataSet
-from unseen.report.figures import results as figures
 from unseen.report.networks import few_validation_classes, floor, protocols
 from unseen.report.report_data import RunResults
-from unseen.report.summary import CLASS_MEAN, FLOOR, NETWORKS, Summary, best_method
+from unseen.report.summary import CLASS_MEAN, FLOOR, NETWORKS, Summary, Value, best_method
+from unseen.report.svg import INK, MUTED, PAPER, WIDE, inline, method_rows, panel, style_of
 from unseen.report.words import interval, name_of, percent
 
 _SHOWN = tuple(network for network in NETWORKS if network != "untrained")  # its floor is FLOOR
@@ -38,9 +39,7 @@ def content(dataset: DataSet) -> dict[str, Any]:
         "over": "queries" if dataset.is_landmarks else "test classes",
         "protocols": protocols(dataset.report_data, dataset.name),
         "few": few_validation_classes(dataset.report_data, dataset.name),
-        "forests": [
-            Markup(figures.forest(summary, name, f"{dataset.anchor}-forest-{name}")) for name in charted
-        ],
+        "forests": [forest(summary, name, f"{dataset.anchor}-forest-{name}") for name in charted],
     }
 
 
@@ -118,3 +117,59 @@ def search_recall(runs: Sequence[RunResults]) -> str:
     }
     k = max(shares)
     return f"finds {percent(shares[k])}% of the exact {k} nearest"
+
+
+def forest(summary: Summary, metric: str, name: str) -> Markup:
+    """One row per method, the highest first: the selected network with its interval and a tick per seed, the
+    last iterate, the features before training."""
+    rows, ranked = len(summary.methods), summary.ranked()
+    with panel(name_of(metric), WIDE, 0.75 + 0.42 * rows) as (figure, axes):
+        for position, method in enumerate(ranked):
+            colour, y = style_of(summary.methods.index(method))[0], rows - 1 - position
+            _interval(axes, summary.of(method, metric, FLOOR), y, MUTED, "x", 5)
+            last, selected = summary.of(method, metric, "last"), summary.of(method, metric)
+            if last is not None:
+                axes.plot(
+                    [100 * last.value], [y - 0.26], marker="o", markersize=4.5, markerfacecolor=PAPER,
+                    markeredgecolor=colour, linestyle="none",
+                )  # fmt: skip
+            if selected is not None and len(selected.each) > 1:
+                seeds = [100 * value for value in selected.each]
+                axes.plot(
+                    seeds, [y - 0.13] * len(seeds), marker="|", color=colour, markersize=6, linestyle="none"
+                )
+            _interval(axes, selected, y, colour, "o", 7)
+            if selected is not None:
+                axes.annotate(
+                    percent(selected.value), (100 * selected.value, y), (0, 6), textcoords="offset points",
+                    ha="center", fontsize=8.5, color=INK,
+                )  # fmt: skip
+        method_rows(axes, ranked, rows - 0.25)
+        values = "; ".join(
+            f"{method} {percent(value.value)} ({interval(value)})"
+            for method in ranked
+            if (value := summary.of(method, metric)) is not None
+        )
+        return inline(
+            figure, name, f"{name_of(metric)} of each method in percent, with its interval: {values}"
+        )
+
+
+def _interval(axes: Axes, value: Value | None, y: int, colour: str, marker: str, size: int) -> None:
+    if value is None:
+        return
+    if value.low is not None and value.high is not None:
+        width = 2.4 if marker == "o" else 1.2
+        axes.plot(
+            [100 * value.low, 100 * value.high], [y, y], color=colour, linewidth=width, solid_capstyle="butt"
+        )
+    edge = 1.6 if marker == "x" else 1
+    axes.plot(
+        [100 * value.value],
+        [y],
+        marker=marker,
+        color=colour,
+        markersize=size,
+        linestyle="none",
+        markeredgewidth=edge,
+    )

@@ -5,8 +5,8 @@ from typing import Any
 from markupsafe import Markup
 
 from unseen.experiments.printed.model import names as papers
+from unseen.report import study_figures as figures
 from unseen.report.dataset import DataSet
-from unseen.report.figures import study as figures
 from unseen.report.sections.sweeps import text_of_best
 from unseen.report.study_cells import Cell, Column, StudyTable, is_plain
 from unseen.report.study_files import names

@@ -1,14 +1,17 @@
 """Metrics on validation classes during training, all methods in one chart; on test classes where
 training.watch_test is set."""
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from markupsafe import Markup
 
 from unseen.report.dataset import DataSet
-from unseen.report.figures import training as figures
 from unseen.report.networks import few_validation_classes, seeds_differ
+from unseen.report.report_data import HistoryRow
 from unseen.report.summary import HEADLINE
+from unseen.report.svg import WIDE, few_ticks, inline, marker_size, panel, style_of, within_percent
+from unseen.report.words import name_of
 
 
 def content(dataset: DataSet) -> dict[str, Any] | None:
@@ -32,7 +35,35 @@ def _charts(dataset: DataSet, prefix: str) -> list[Markup]:
         if any(prefix + HEADLINE in row for rows in runs for row in rows)
     }
     return [
-        Markup(figures.validation(histories, dataset.positions, name, f"{dataset.anchor}-validation-{name}"))
+        validation(histories, dataset.positions, name, f"{dataset.anchor}-validation-{name}")
         for name in (prefix + HEADLINE, f"{prefix}recall_at_1")
         if histories
     ]
+
+
+def validation(
+    histories: Mapping[str, Sequence[Sequence[HistoryRow]]],
+    positions: Mapping[str, int],
+    metric: str,
+    name: str,
+) -> Markup:
+    """`metric` on held-out train classes over the iterations, or on test classes if its name starts with
+    `test_`: one line per run; the seeds of a method look alike. Rows without it are omitted.
+    """
+    is_test = metric.startswith("test_")
+    title, classes = name_of(metric.removeprefix("test_")), "test" if is_test else "held-out train"
+    with panel(f"{title} on {'test' if is_test else 'validation'} classes", WIDE, 2.8) as (figure, axes):
+        for method, runs in histories.items():
+            colour, dashes, marker = style_of(positions[method])
+            for rows in runs:
+                validated = [row for row in rows if metric in row]
+                x = [row["iteration"] for row in validated]
+                y = [100 * row[metric] for row in validated]
+                axes.plot(x, y, color=colour, linestyle=dashes, marker=marker, markersize=marker_size(x))
+        axes.set_xlabel("iteration")
+        axes.set_ylabel("percent")
+        within_percent(axes, "y")
+        few_ticks(axes, whole_x=True)
+        methods = ", ".join(histories)
+        text = f"{title} on {classes} classes over the iterations, one line per run of {methods}"
+        return inline(figure, name, text)

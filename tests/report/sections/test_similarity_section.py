@@ -8,9 +8,8 @@ import pytest
 
 from tests.report.page_reader import Element
 from unseen.report.dataset import DataSet, GallerySize
-from unseen.report.figures.similarity import shared_span
 from unseen.report.report_data import ReportData
-from unseen.report.sections.similarity import content
+from unseen.report.sections.similarity import content, shared_span
 
 
 @pytest.mark.slow

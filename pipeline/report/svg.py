@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Literal
 from xml.sax.saxutils import escape
 
+from markupsafe import Markup
 from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -160,7 +161,7 @@ def within_percent(axes: Axes, side: Literal["x", "y"], margin: float = 0.06) ->
         line.set_clip_on(False)
 
 
-def inline(figure: Figure, name: str, description: str, whole: Mapping[str, str] | None = None) -> str:
+def inline(figure: Figure, name: str, description: str, whole: Mapping[str, str] | None = None) -> Markup:
     """The figure as an <svg> element.
 
     name: prefix of its ids, unique on the page. description: the text for screen readers. whole: the whole
@@ -193,7 +194,7 @@ def inline(figure: Figure, name: str, description: str, whole: Mapping[str, str]
     for colour, variable in _VARIABLES.items():
         text = text.replace(colour, f"var(--{variable})")
     text = re.sub(r"<!--.*?-->", "", text, flags=re.DOTALL)
-    return re.sub(r"\s*\n\s*", "\n", text).strip()
+    return Markup(re.sub(r"\s*\n\s*", "\n", text).strip())
 
 
 def save(figure: Figure, path: Path) -> None:

@@ -8,8 +8,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from unseen.report.figures.svg import PAGE, Colours, few_ticks, inline, panel, plain, style_of
 from unseen.report.study_cells import Column, Gain, Point, StudyTable, is_plain
+from unseen.report.svg import PAGE, Colours, few_ticks, inline, panel, plain, style_of
 from unseen.report.words import name_of
 
 _LOGARITHMIC = 20  # smallest ratio of the ends of a positive axis with a logarithmic scale

@@ -8,16 +8,16 @@ import numpy as np
 import pytest
 
 from unseen.evaluation.analysis.spectrum import decay_modes
-from unseen.report.figures.attributes import PROTOTYPES, attributes, transfer
-from unseen.report.figures.geometry import drift, gaps
-from unseen.report.figures.gradient_noise import gradient_noise
-from unseen.report.figures.results import forest
-from unseen.report.figures.similarity import seen_and_unseen
-from unseen.report.figures.spectrum import modes
-from unseen.report.figures.svg import inline, panel, plain
-from unseen.report.figures.sweeps import sweep
-from unseen.report.figures.training import validation
+from unseen.report.sections.attributes import PROTOTYPES, attributes, transfer
+from unseen.report.sections.geometry import drift, gaps
+from unseen.report.sections.gradient_noise import gradient_noise
+from unseen.report.sections.results import forest
+from unseen.report.sections.similarity import seen_and_unseen
+from unseen.report.sections.spectrum import modes
+from unseen.report.sections.sweeps import chart
+from unseen.report.sections.training import validation
 from unseen.report.summary import Summary, Value
+from unseen.report.svg import inline, panel, plain
 
 POSITIONS = {"gsp": 0, "irt_r": 1}
 RUNS = {name: [decay_modes(np.geomspace(1, 0.01 * (place + 1), 12))] for name, place in POSITIONS.items()}
@@ -183,7 +183,7 @@ def test_axes_of_percentages_are_within_0_to_100(share: float) -> None:
         for place in range(3)
     ]
     best = {"trials": [1], "values": {"dim": "of 1"}, "metric": "map_at_r"}
-    swept = ticks(sweep(trials, "dim", "best_map_at_r", best, "x"))
+    swept = ticks(chart(trials, "dim", "best_map_at_r", best, "x"))
     for axis in (curves, intervals, swept):
         assert len(axis) > 1
         assert 0 <= min(axis) <= max(axis) <= 100
@@ -200,7 +200,7 @@ def test_points_of_a_sweep_are_means_over_seeds_at_equal_lengths() -> None:
     best = {"trials": [2, 3], "values": {"k": 3}, "metric": "map_at_r"}
     short = {**trials[0], "trial": 4, "k": 2, "stopped_early": "True"}
     for rows, points in ((trials, 3), ([*trials, short], 4)):  # the circle of the best values is one of them
-        figure = sweep(rows, "k", "best", best, "x")
+        figure = chart(rows, "k", "best", best, "x")
         assert figure.count("<use ") == points
         assert figure.count("fill: none; stroke: var(--series-0); stroke-width: 1.4") == 2  # intervals
         (line,) = re.findall(r'd="([^"]*)"[^>]*stroke: var\(--grid\); stroke-width: 1.4', figure)

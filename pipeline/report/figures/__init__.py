@@ -1,1 +1,0 @@
-"""Figures of the report as inline SVG, one module per section that has figures."""
