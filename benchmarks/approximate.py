@@ -26,8 +26,9 @@ from timing import Ratio, interleave, ratio, save
 
 from unseen.evaluation.index.exact import exact_search
 from unseen.evaluation.index.index import Index, build, search
-from unseen.evaluation.index.kinds import Flat, Hnsw, Ivf, IvfPq, Setting, prepare
+from unseen.evaluation.index.kinds import prepare
 from unseen.evaluation.index.recall import recall
+from unseen.evaluation.settings import Flat, Hnsw, Ivf, IvfPq, Setting
 
 ROWS = int(sys.argv[1]) if len(sys.argv) > 1 else 200_000
 DIM, QUERIES, K, ROUNDS = 128, 1000, 10, 3

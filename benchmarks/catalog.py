@@ -26,7 +26,7 @@ import psutil
 from timing import Ratio, save
 
 from unseen.evaluation.index.index import search
-from unseen.evaluation.index.kinds import KINDS, kind_of
+from unseen.evaluation.index.kinds import KINDS
 from unseen.frozen.pictures import Listed, Stamp
 from unseen.frozen.store import VECTORS, ArrayStore
 from unseen_search.catalog.catalog import Catalog
@@ -100,7 +100,7 @@ def main() -> int:
         root = Path(folder)
         vectors = write_vectors(root / "vectors.npy", options.rows, options.dim)
         setting = default_setting(FLAT_BELOW, options.dim)
-        if kind_of(setting) != options.index:
+        if setting.kind != options.index:
             setting = KINDS[options.index]()
         digests = [f"{row:064x}" for row in range(options.rows)]
         pictures = Listed(
@@ -153,7 +153,7 @@ def main() -> int:
             },
         )
         vectors_size = f"{options.dim} dimensions, {size / 2**20:,.0f} MiB"
-        print(f"{options.rows:,} vectors of {vectors_size}; {kind_of(setting)}")
+        print(f"{options.rows:,} vectors of {vectors_size}; {setting.kind}")
         print(f"build: {built:.0f} s, {cpu:.0f} CPU seconds")
         print(f"memory that the build adds, divided by the vectors: {added:.2f} (at most {ADDED})")
         print(f"catalog on the disk, divided by the vectors: {disk / size:.2f}")

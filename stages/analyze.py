@@ -16,12 +16,8 @@ def run(dataset: str, method: str, seed: int) -> None:
     """Analyses the embeddings of a run."""
     inputs = read_inputs(AnalyzeInputs, "analyze", dataset, method).settings
     settings, name = inputs.analyze, (dataset, method, seed)
-    transfer = settings.transfer_splits, settings.transfer_classes, settings.transfer_ridge
     intervals = Intervals(settings.bootstrap, inputs.intervals.confidence, inputs.intervals.seed)
-    bins, pairs = settings.histogram_bins, settings.pairs
-    networks = analyze(
-        Path("data/embeddings"), name, bins, pairs, *transfer, intervals=intervals, reduce=settings.reduce
-    )
+    networks = analyze(Path("data/embeddings"), name, settings, intervals)
     mask = None if inputs.parts is None else creature_masks(inputs.parts)
     shares = [] if mask is None else object_share_rows(Path("data/positions"), name, mask)
     write_json(Path("data/analysis", dataset, method, f"{seed}.json"), content_of(networks, shares))

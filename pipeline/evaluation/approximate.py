@@ -9,10 +9,10 @@ from functools import partial
 
 from unseen.evaluation.evaluate import DIGITS, NEIGHBOURS, Extent, metrics_of
 from unseen.evaluation.index.index import build, search_blocks
-from unseen.evaluation.index.kinds import Setting, kind_of
 from unseen.evaluation.index.recall import recall
 from unseen.evaluation.metrics import PerQuery, per_query
 from unseen.evaluation.protocol import Protocol
+from unseen.evaluation.settings import Setting
 from unseen.evaluation.sides import Sides
 
 
@@ -51,5 +51,5 @@ def evaluate_index(
 
 def declaration(setting: Setting) -> str:
     """The value of `search` in the protocol of an index with this setting."""
-    values = ", ".join(f"{name} {value}" for name, value in dataclasses.asdict(setting).items())
-    return f"approximate, {kind_of(setting)}: {values}; candidates scored and ordered as in exact search"
+    values = ", ".join(f"{name} {value}" for name, value in setting.model_dump(exclude={"kind"}).items())
+    return f"approximate, {setting.kind}: {values}; candidates scored and ordered as in exact search"

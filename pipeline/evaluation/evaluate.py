@@ -73,14 +73,7 @@ def evaluate(
     values = {SELECTED: metrics_of(result, selected, protocol, extent)}
     metrics |= values[SELECTED]
     for network, sides in others.items():
-        for first, second in zip(selected, sides, strict=True):
-            if not (
-                np.array_equal(first.row_id, second.row_id) and np.array_equal(first.label, second.label)
-            ):
-                raise UserError(
-                    f"The embeddings of network {network} have other rows than those of network {SELECTED}.",
-                    "Export all networks of the run again.",
-                )
+        sides.require_rows_of(selected, network)
         equal = next((name for name, each in ranked.items() if _are_equal(each, sides)), None)
         if equal is None:
             results[network] = ranked_rows(network, sides)

@@ -106,14 +106,11 @@ def evaluate_files(
         for path, gallery in zip(paths, searched, strict=True)
     ]
     for path, other in zip(paths[1:], sides[1:], strict=True):
-        for first, second in zip(sides[0], other, strict=True):
-            if not (
-                np.array_equal(first.row_id, second.row_id) and np.array_equal(first.label, second.label)
-            ):
-                raise UserError(
-                    f"{path} does not contain the same rows as {paths[0]}: row ids or labels differ.",
-                    "Write both files from the same images in the same order, or evaluate each alone.",
-                )
+        if not other.has_rows_of(sides[0]):
+            raise UserError(
+                f"{path} does not contain the same rows as {paths[0]}: row ids or labels differ.",
+                "Write both files from the same images in the same order, or evaluate each alone.",
+            )
     return _evaluated(sides, settings)
 
 

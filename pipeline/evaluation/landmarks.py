@@ -20,7 +20,6 @@ from unseen.evaluation.protocol import INTERVAL, Declared
 from unseen.evaluation.revisited import LEVELS, PRECISION_AT, Scores, Truth, averages, revisited
 from unseen.evaluation.sides import Sides
 from unseen.evaluation.statistics.intervals import class_intervals
-from unseen.evaluation.tables import SELECTED
 from unseen.runtime.errors import UserError
 
 
@@ -91,11 +90,7 @@ def evaluate_landmarks(
     anything to find at a level, or if the networks have embeddings of different rows.
     """
     for network, sides in others.items():
-        if not all(np.array_equal(a.row_id, b.row_id) for a, b in zip(selected, sides, strict=True)):
-            raise UserError(
-                f"The embeddings of network {network} have other rows than those of network {SELECTED}.",
-                "Export all networks of the run again.",
-            )
+        sides.require_rows_of(selected, network)
     rankings = list(_rank(selected, ground_truth))
     scores = _scores(rankings, protocol)
     metrics: dict[str, float | int | str] = {

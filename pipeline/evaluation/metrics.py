@@ -16,8 +16,7 @@ stage `evaluate`, on the GPU if there is one) and neighbour lists (index/exact.p
 neighbours, on the GPU if there is one).
 """
 
-import contextlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Literal, NamedTuple
 
@@ -26,7 +25,7 @@ import numpy as np
 from jaxtyping import Bool, Float32, Float64, Int64
 
 from unseen.evaluation.counted_gallery import NumpyGallery, TileCounter
-from unseen.evaluation.index.exact import Neighbours, search_blocks
+from unseen.evaluation.index.exact import Neighbours, collected, search_blocks
 from unseen.evaluation.rank_count import Ranks, rank_blocks
 from unseen.runtime.errors import UserError
 from unseen.runtime.progress import Progress
@@ -68,14 +67,17 @@ class PerQuery(NamedTuple):
 
 
 def quick_metrics(
-    embeddings: Float32[np.ndarray, "N D"], labels: Int64[np.ndarray, "N"], recall_at: tuple[int, ...] = (1,)
+    embeddings: Float32[np.ndarray, "N D"],
+    labels: Int64[np.ndarray, "N"],
+    recall_at: tuple[int, ...] = (1,),
+    label: str | None = None,
 ) -> dict[str, float]:
     """Averages over all rows as queries in all other rows: keys recall_at_<K>, r_precision and map_at_r.
 
     Raises UserError if no class has two rows.
     """
     rows = Rows(np.arange(len(labels), dtype=np.int64), labels, embeddings)
-    return averages(per_query(rows, rows, recall_at))
+    return averages(per_query(rows, rows, recall_at, label=label))
 
 
 def averages(result: PerQuery) -> dict[str, float]:
@@ -146,18 +148,17 @@ def per_query(
         )
     else:
         blocks = _searched(queries, gallery, relevant, recall_at, search)
-    progress_line = (
-        Progress(label, int((relevant > 0).sum()), "queries") if label else contextlib.nullcontext()
-    )
-    with progress_line as progress:
+    with Progress(label, int((relevant > 0).sum()), "queries") as progress:
         for rows, ranks in blocks:
             if not full_ranking:  # both engines give the ranks up to max(K, R)
                 ranks[ranks > depth[rows][:, None]] = 0
             scores = score(ranks, relevant[rows], recall_at)
             recall[rows], r_precision[rows], ap_at_r[rows], ap[rows], first[rows] = scores
-            if progress is not None:
-                progress.advance(len(rows))
-    neighbours, similarities = _nearest(queries, gallery, keep, label, search)
+            progress.advance(len(rows))
+    of_nearest = f"{label}, neighbours" if label and keep else None
+    with Progress(of_nearest, total, "queries") as progress:
+        nearest = search(queries.embedding, queries.row_id, keep) if keep else ()
+        neighbours, similarities = collected(_counted(nearest, progress), gallery.row_id, total, keep)
     return PerQuery(
         queries.row_id,
         queries.label,
@@ -235,23 +236,10 @@ def _exact(
     return search_blocks(embeddings, ids, gallery.embedding, gallery.row_id, k)
 
 
-def _nearest(
-    queries: Rows, gallery: Rows, keep: int, label: str | None, search: Search
-) -> tuple[np.ndarray, np.ndarray]:
-    """Row ids and similarities of the `keep` nearest."""
-    ids = np.full((len(queries.row_id), keep), -1, np.int64)
-    similarities = np.full((len(queries.row_id), keep), -np.inf, np.float32)
-    if keep:
-        progress_line = (
-            Progress(f"{label}, neighbours", len(ids), "queries") if label else contextlib.nullcontext()
-        )
-        with progress_line as progress:
-            for block in search(queries.embedding, queries.row_id, keep):
-                ids[block.queries] = np.where(block.positions < 0, -1, gallery.row_id[block.positions])
-                similarities[block.queries] = block.similarities
-                if progress is not None:
-                    progress.advance(len(block.queries))
-    return ids, similarities
+def _counted(blocks: Iterable[Neighbours], progress: Progress) -> Iterator[Neighbours]:
+    for block in blocks:
+        yield block
+        progress.advance(len(block.queries))
 
 
 def _scored(result: PerQuery) -> Bool[np.ndarray, "Q"]:

@@ -11,7 +11,6 @@ from unseen.data.embeddings import Embeddings, read
 from unseen.evaluation.approximate import evaluate_index
 from unseen.evaluation.counted_gallery import NumpyGallery, TileCounter
 from unseen.evaluation.evaluate import Extent, evaluate
-from unseen.evaluation.index.kinds import KINDS
 from unseen.evaluation.landmarks import LandmarkProtocol, evaluate_landmarks
 from unseen.evaluation.learned_reduction import learned_reduction
 from unseen.evaluation.protocol import Declared, Protocol
@@ -106,9 +105,8 @@ def _retrieval(
     extent = Extent(settings.map, settings.nmi, settings.class_means, settings.metrics)
     metrics, results = evaluate(sides, others, protocol, extent, counter)
     if settings.approximate is not None:
-        setting = KINDS[settings.approximate.kind](**settings.approximate.model_dump(exclude={"kind"}))
         of_index, results["approximate"] = evaluate_index(
-            sides, protocol, setting, settings.approximate_sample
+            sides, protocol, settings.approximate, settings.approximate_sample
         )
         metrics |= of_index
     tables = {network: query_table(result) for network, result in results.items()}

@@ -25,30 +25,44 @@ class Reduce(Strict):
     whiten: Literal["none", "pca", "pairs"] = "none"
 
 
-class _Cells(Strict):
-    lists: Count | None = None  # cells; None: 4 sqrt(N)
+class Flat(Strict):
+    """Full vectors, without any structure over them."""
+
+    kind: Literal["flat"] = "flat"
+
+
+class Cells(Strict):
+    """The cells of an inverted file.
+
+    `lists` None: 4 sqrt(N) cells (FAISS wiki, guidelines to choose an index), at most N / 39.
+    """
+
+    lists: Count | None = None
     probes: Count = 64  # cells that a query searches
-    seed: Seed = 1234
+    seed: Seed = 1234  # of k-means; FAISS's default
     build_threads: Count = 1  # more than 1: the index differs from build to build
 
 
-class IvfSettings(_Cells):
-    """Inverted file (pipeline/evaluation/index/kinds.py)."""
+class Ivf(Cells):
+    """Inverted file over full vectors (pipeline/evaluation/index/kinds.py)."""
 
     kind: Literal["ivf"] = "ivf"
 
 
-class IvfPqSettings(_Cells):
-    """Inverted file of product-quantised codes (pipeline/evaluation/index/kinds.py)."""
+class IvfPq(Cells):
+    """Inverted file of codes of m = `code_bytes` bytes, which must divide D. The codes use the same seed.
+
+    The index compares the first max(`refine`, number of candidates) rows again by full vectors, which it then
+    also stores. None: it stores codes only, and a row whose code is not among the first k + 5 is lost.
+    """
 
     kind: Literal["ivf_pq"] = "ivf_pq"
-    code_bytes: Count = 32  # a divisor of the dimensions
-    # rows ranked again by their full vectors, which the index then stores; None: it stores only codes
+    code_bytes: Count = 32
     refine: Count | None = 100
 
 
-class HnswSettings(Strict):
-    """Navigable graph (pipeline/evaluation/index/kinds.py)."""
+class Hnsw(Strict):
+    """Navigable graph over full vectors. `neighbours` is FAISS's default."""
 
     kind: Literal["hnsw"] = "hnsw"
     neighbours: Annotated[int, Field(ge=2)] = 32
@@ -57,7 +71,8 @@ class HnswSettings(Strict):
     build_threads: Count = 1
 
 
-ApproximateIndex = Annotated[IvfSettings | IvfPqSettings | HnswSettings, Field(discriminator="kind")]
+Setting = Flat | Ivf | IvfPq | Hnsw  # of an index
+ApproximateIndex = Annotated[Ivf | IvfPq | Hnsw, Field(discriminator="kind")]
 
 
 class OutsideMetric(PartSettings):

@@ -17,12 +17,18 @@ class Progress(tqdm):
     """Counts `total` units of work and shows the rate, the remaining time and a note of the caller.
 
     On a terminal tqdm rewrites one line. In a log a line is printed every `interval` seconds and at the end.
+    Without a label nothing is shown.
     """
 
     monitor_interval = 0  # no thread that redraws: every `advance` checks the time instead
 
     def __init__(
-        self, label: str, total: int | None, unit: str, stream: Stream | None = None, interval: float = 5.0
+        self,
+        label: str | None,
+        total: int | None,
+        unit: str,
+        stream: Stream | None = None,
+        interval: float = 5.0,
     ) -> None:
         stream = stream or sys.stderr
         self.columns = terminal_columns(stream)
@@ -30,6 +36,7 @@ class Progress(tqdm):
         self.last_logged: tuple[int, str] | None = None  # the last count and note in a log
         super().__init__(
             desc=label,
+            disable=label is None,
             total=total,
             unit=unit,
             file=stream,

@@ -10,7 +10,8 @@ from safetensors.torch import save_file
 from tests.photos import COUNT, save_model, save_photos, save_products
 from unseen.cli import main as cli
 from unseen.evaluation.external import evaluate_vectors
-from unseen.evaluation.index.kinds import KINDS, Hnsw
+from unseen.evaluation.index.kinds import KINDS
+from unseen.evaluation.settings import Hnsw
 from unseen.frozen.training_classes import write_training_classes
 from unseen.networks.published_network import timm
 from unseen_search.catalog import Catalog, build

@@ -3,8 +3,8 @@
 import dataclasses
 
 from unseen.evaluation.approximate import declaration
-from unseen.evaluation.index.kinds import Hnsw, Ivf, IvfPq
 from unseen.evaluation.protocol import Protocol
+from unseen.evaluation.settings import Hnsw, Ivf, IvfPq
 
 
 def test_each_setting_has_its_own_hash() -> None:

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.vectors import gaussian, unit
-from unseen.evaluation.index.kinds import Flat, Hnsw, IvfPq, Setting
+from unseen.evaluation.settings import Flat, Hnsw, IvfPq, Setting
 from unseen.frozen import store as storing
 from unseen.frozen.pictures import Listed, Stamp
 from unseen.frozen.store import MAPS, VECTORS, ArrayStore, Format

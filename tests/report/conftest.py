@@ -25,6 +25,7 @@ from unseen.evaluation.analysis.verification import Intervals
 from unseen.evaluation.evaluate import SELECTED, evaluate
 from unseen.evaluation.metrics import Rows
 from unseen.evaluation.protocol import Protocol
+from unseen.evaluation.settings import AnalyzeSettings
 from unseen.evaluation.sides import Sides
 from unseen.evaluation.tables import file_of, neighbour_table, query_table, write_table
 from unseen.experiments.catalogue import definitions, entries, studies_of_run, study_of
@@ -49,6 +50,7 @@ METHODS = tuple(NOISE)
 ATTRIBUTES = "fair"  # the method with prototypes
 MEASURED = "poor"  # the method that measures its gradient noise
 PRETRAINED = "poor"
+ANALYSIS = AnalyzeSettings(histogram_bins=40, pairs=10_000, transfer_splits=5)
 
 
 def make_shards(directory: Path) -> None:
@@ -252,7 +254,7 @@ def make_project(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path
                 make_sweep(root / "sweep" / dataset / method)
         for dataset, method, seed in product(datasets, noise, seeds):
             run = (dataset, method, seed)
-            networks = analyze(root / "embeddings", run, 40, 10_000, 5, 200, 0.05, Intervals(50, 0.95, 0))
+            networks = analyze(root / "embeddings", run, ANALYSIS, Intervals(50, 0.95, 0))
             shares = object_share_rows(root / "positions", run, disc) if dataset == "birds" else []
             write_json(root / "analysis" / dataset / method / f"{seed}.json", content_of(networks, shares))
         return root

@@ -11,9 +11,10 @@ import pyarrow.parquet as pq
 from jaxtyping import Float32
 
 from unseen.evaluation.index.index import load, save
-from unseen.evaluation.index.kinds import Flat, Hnsw, IvfPq, Setting, to_plain
+from unseen.evaluation.index.kinds import to_plain
 from unseen.evaluation.index.mapped import all_vectors, build_mapped, recall_mapped
 from unseen.evaluation.index.recall import Recall
+from unseen.evaluation.settings import Flat, Hnsw, IvfPq, Setting
 from unseen.evaluation.unknown import rivals
 from unseen.frozen.embedder import Precision
 from unseen.frozen.pictures import Listed

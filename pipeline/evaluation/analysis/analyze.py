@@ -27,7 +27,7 @@ from unseen.evaluation.analysis.transfer import LEAST_CLASSES, attribute_transfe
 from unseen.evaluation.analysis.verification import RATES, Intervals, operating_points
 from unseen.evaluation.learned_reduction import learned_reduction
 from unseen.evaluation.reduction import Reduction, apply
-from unseen.evaluation.settings import Reduce
+from unseen.evaluation.settings import AnalyzeSettings
 from unseen.runtime.digest import sha256_of
 
 HEADLINE = ("embedding_density", "spectral_decay", "transfer_map_l2")  # in the metrics file
@@ -48,15 +48,8 @@ COLUMNS = (
 # Measures that depend on the labels of test images. In a landmark set these labels are benchmarks, not
 # objects, so these measures are omitted there.
 _BY_TEST_LABEL = (
-    "embedding_density",
-    "density_",
-    "positive_",
-    "negative_",
-    "similarity_",
-    "transfer_",
-    "test_",
-    "classes",
-)
+    "embedding_density", "density_", "positive_", "negative_", "similarity_", "transfer_", "test_", "classes",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -71,19 +64,14 @@ class AnalyzedNetwork:
 def analyze(
     root: Path,
     run: tuple[str, str, int],
-    bins: int,
-    pairs: int,
-    transfer_splits: int,
-    transfer_classes: int,
-    transfer_ridge: float,
+    settings: AnalyzeSettings,
     intervals: Intervals,
-    reduce: Reduce | None = None,
 ) -> list[AnalyzedNetwork]:
     """The selected network and the untrained network of a run (dataset, method, seed).
 
-    Reads `root`/<dataset>/<method>/<seed>/{train,test,test-untrained}.arrow. reduce: of the embeddings of the
-    selected network, for further histograms. Raises UserError for a missing file, and as `learned_reduction`
-    does.
+    Reads `root`/<dataset>/<method>/<seed>/{train,test,test-untrained}.arrow. The reduction is of
+    the embeddings of the selected network, for more histograms. Raises UserError for a missing file, and as
+    `learned_reduction` does.
     """
     dataset, method, seed = run
     folder = root / dataset / method / str(seed)
@@ -93,24 +81,24 @@ def analyze(
     for network, name in (("selected", "test"), ("untrained", "test-untrained")):
         identity = {"dataset": dataset, "method": method, "seed": seed, "network": network}
         test = read(folder / f"{name}.arrow")
-        row, curves = _test_classes(test, bins, pairs)
+        row, curves = _test_classes(test, settings)
         if ground_truth is None:
             _operating_points(test, intervals, row, curves)
         if network == "selected":
             train = read(folder / "train.arrow")
             row |= train_test_gap((train.embedding, train.label), (test.embedding, test.label))
-            _train_classes(train, bins, pairs, row, curves)
+            _train_classes(train, settings, row, curves)
             if ground_truth is None:
                 _embedding_map(test, curves)
-            if reduce is not None:
-                reduction = learned_reduction(reduce, folder, "analyze.reduce")
-                curves["reduced"] = _reduced_similarities(reduction, train, test, ground_truth, bins, pairs)
+            if settings.reduce is not None:
+                reduction = learned_reduction(settings.reduce, folder, "analyze.reduce")
+                curves["reduced"] = _reduced_similarities(reduction, train, test, ground_truth, settings)
         else:
             row |= retrieved("test", test.embedding, test.label)
         if test.attributes is not None:
-            _transfer(test.attributes, test, transfer_splits, transfer_classes, transfer_ridge, row, curves)
+            _transfer(test.attributes, test, settings, row, curves)
         if ground_truth is not None:
-            curves["benchmarks"] = _of_benchmarks(test, ground_truth, bins)
+            curves["benchmarks"] = _of_benchmarks(test, ground_truth, settings.histogram_bins)
             row = {
                 measure: value
                 for measure, value in row.items()
@@ -125,10 +113,10 @@ def analyze(
     return result
 
 
-def _test_classes(test: Embeddings, bins: int, pairs: int) -> tuple[dict[str, Any], dict[str, Any]]:
+def _test_classes(test: Embeddings, settings: AnalyzeSettings) -> tuple[dict[str, Any], dict[str, Any]]:
     """Measures and curves of the embeddings of test classes."""
     density, values = embedding_density(test.embedding, test.label), spectrum(test.embedding)
-    energy, cosine = pca_energy(test.embedding), similarities(test.embedding, test.label, bins, pairs)
+    energy, cosine = pca_energy(test.embedding), _similarities(test, settings)
     row = {
         "images": len(test.label),
         "classes": density.classes,
@@ -153,17 +141,15 @@ def _test_classes(test: Embeddings, bins: int, pairs: int) -> tuple[dict[str, An
 
 
 def _train_classes(
-    train: Embeddings, bins: int, pairs: int, row: dict[str, Any], curves: dict[str, Any]
+    train: Embeddings, settings: AnalyzeSettings, row: dict[str, Any], curves: dict[str, Any]
 ) -> None:
     """Adds the measures of training classes that are compared with those of test classes."""
     decay = decay_modes(spectrum(train.embedding).values)
-    cosine = similarities(train.embedding, train.label, bins, pairs)
+    cosine = _similarities(train, settings)
     row |= {f"train_{name}": decay[name] for name in ("spectral_decay", "spectral_decay_reversed")}
     row["train_embedding_density"] = embedding_density(train.embedding, train.label).ratio
-    row["train_positive_similarity"], row["train_negative_similarity"] = (
-        cosine.positive.mean,
-        cosine.negative.mean,
-    )
+    row["train_positive_similarity"] = cosine.positive.mean
+    row["train_negative_similarity"] = cosine.negative.mean
     row["train_similarity_overlap"] = cosine.overlap
     curves |= _histograms(cosine, "train_")
 
@@ -173,17 +159,16 @@ def _reduced_similarities(
     train: Embeddings,
     test: Embeddings,
     ground_truth: pa.Table | None,
-    bins: int,
-    pairs: int,
+    settings: AnalyzeSettings,
 ) -> dict[str, Any]:
     """The dimensions of the reduced embeddings and their histograms, on train and on test classes, and on the
     benchmarks of a landmark set."""
     train, test = (rows._replace(embedding=apply(reduction, rows.embedding)) for rows in (train, test))
     curves: dict[str, Any] = {"dim": len(reduction.projection)}
     for rows, prefix in ((train, "train_"), (test, "")):
-        curves |= _histograms(similarities(rows.embedding, rows.label, bins, pairs), prefix)
+        curves |= _histograms(_similarities(rows, settings), prefix)
     if ground_truth is not None:
-        curves["benchmarks"] = _of_benchmarks(test, ground_truth, bins)
+        curves["benchmarks"] = _of_benchmarks(test, ground_truth, settings.histogram_bins)
     return curves
 
 
@@ -193,6 +178,10 @@ def _of_benchmarks(test: Embeddings, ground_truth: pa.Table, bins: int) -> dict[
         benchmark: _histograms(cosine)
         for benchmark, cosine in benchmark_similarities(test, ground_truth, bins).items()
     }
+
+
+def _similarities(rows: Embeddings, settings: AnalyzeSettings) -> Similarities:
+    return similarities(rows.embedding, rows.label, settings.histogram_bins, settings.pairs)
 
 
 def _histograms(cosine: Similarities, prefix: str = "") -> dict[str, Any]:
@@ -231,9 +220,7 @@ def _embedding_map(test: Embeddings, curves: dict[str, Any]) -> None:
 def _transfer(
     attributes: Float[np.ndarray, "N M"],
     test: Embeddings,
-    splits: int,
-    classes: int,
-    ridge: float,
+    settings: AnalyzeSettings,
     row: dict[str, Any],
     curves: dict[str, Any],
 ) -> None:
@@ -247,18 +234,18 @@ def _transfer(
         ],
     }
     if len(names) >= LEAST_CLASSES:
-        title = "analyze: transfer of attributes"
         transfer = attribute_transfer(
-            attributes, test.embedding, test.label, splits, ridge, classes, title=title
+            attributes,
+            test.embedding,
+            test.label,
+            settings.transfer_splits,
+            settings.transfer_ridge,
+            settings.transfer_classes,
+            title="analyze: transfer of attributes",
         )
-        row |= {
-            "transfer_map_l2": transfer.l2,
-            "transfer_map_l2_std": transfer.l2_std,
-            "transfer_classes": transfer.classes,
-            "transfer_map_cosine": transfer.cosine,
-            "transfer_map_cosine_std": transfer.cosine_std,
-            "transfer_map_chance": transfer.chance,
-        }
+        numbers_of = asdict(transfer)
+        row["transfer_classes"] = numbers_of.pop("classes")
+        row |= {f"transfer_map_{name}": value for name, value in numbers_of.items()}
 
 
 def numbers(

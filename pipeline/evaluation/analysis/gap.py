@@ -11,7 +11,7 @@ gradient was computed. So the gap relative to the classes with gradients is a li
 import numpy as np
 from jaxtyping import Float, Int
 
-from unseen.evaluation.metrics import Rows, averages, per_query
+from unseen.evaluation.metrics import quick_metrics
 
 METRICS = ("recall_at_1", "map_at_r", "r_precision")
 PROGRESS_FROM = 20_000  # images; fewer take less than several seconds on one core
@@ -30,7 +30,6 @@ def retrieved(
     side: str, embeddings: Float[np.ndarray, "N D"], labels: Int[np.ndarray, " N"]
 ) -> dict[str, float]:
     """<side>_<metric> with every image as a query in all other images. Shows progress for many images."""
-    rows = Rows(np.arange(len(labels), dtype=np.int64), labels, embeddings)
     label = f"analyze: retrieval, {side} classes" if len(labels) > PROGRESS_FROM else None
-    values = averages(per_query(rows, rows, (1,), label=label))
+    values = quick_metrics(embeddings, labels, label=label)
     return {f"{side}_{name}": values[name] for name in METRICS}

@@ -30,7 +30,6 @@ With S (C x M) and V (C x D) of the classes in the fit, and W = (Z^T Z + ridge I
 The number of threads is that of FAISS (OMP_NUM_THREADS), at most 8; the scores do not depend on it.
 """
 
-import contextlib
 import statistics
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -111,7 +110,7 @@ def attribute_transfer(
     long = splits * held_out**2 * len(labels) / len(names) > PROGRESS_FROM
     scores: list[tuple[float, float, float]] = []
     with (
-        Progress(title, splits, "splits") if title and long else contextlib.nullcontext() as progress,
+        Progress(title if long else None, splits, "splits") as progress,
         threadpool_limits(1, user_api="blas"),  # in so small a product, threads of BLAS wait for each other
         ThreadPoolExecutor(min(faiss.omp_get_max_threads(), MOST_THREADS)) as pool,
     ):
@@ -119,8 +118,7 @@ def attribute_transfer(
             lambda start: _turn(table, drawn[start : start + TURN], ridge), range(0, splits, TURN)
         ):
             scores += turn
-            if progress is not None:
-                progress.advance(len(turn))
+            progress.advance(len(turn))
     of_splits = np.array(scores)
     (l2, cosine, chance), (l2_std, cosine_std, _) = of_splits.mean(0).tolist(), of_splits.std(0).tolist()
     return Transfer(l2, l2_std, cosine, cosine_std, chance, drawn_classes)

@@ -14,7 +14,7 @@ The gallery is centred for FAISS. This subtracts a constant per query and so cha
 small for a nearly collapsed gallery.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 import faiss
@@ -58,9 +58,17 @@ def exact_search(
     Id -1 and similarity -inf fill the end if the gallery is short. Raises UserError for a value that is not
     finite and for an id that occurs twice in the gallery.
     """
-    ids = np.full((len(queries), k), -1, np.int64)
-    similarities = np.full((len(queries), k), -np.inf, np.float32)
-    for block in search_blocks(queries, query_ids, gallery, gallery_ids, k):
+    blocks = search_blocks(queries, query_ids, gallery, gallery_ids, k)
+    return collected(blocks, gallery_ids, len(queries), k)
+
+
+def collected(
+    blocks: Iterable[Neighbours], gallery_ids: Int64[np.ndarray, "N"], queries: int, k: int
+) -> tuple[Int64[np.ndarray, "Q K"], Float32[np.ndarray, "Q K"]]:
+    """Ids and similarities of all blocks; -1 and -inf where a block has none."""
+    ids = np.full((queries, k), -1, np.int64)
+    similarities = np.full((queries, k), -np.inf, np.float32)
+    for block in blocks:
         ids[block.queries] = np.where(block.positions < 0, -1, gallery_ids[block.positions])
         similarities[block.queries] = block.similarities
     return ids, similarities

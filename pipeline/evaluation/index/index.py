@@ -20,8 +20,9 @@ import numpy as np
 from jaxtyping import Float32, Int64
 
 from unseen.evaluation.index import order
-from unseen.evaluation.index.exact import Neighbours
-from unseen.evaluation.index.kinds import Flat, Setting, prepare, propose, stores_vectors, train
+from unseen.evaluation.index.exact import Neighbours, collected
+from unseen.evaluation.index.kinds import prepare, propose, stores_vectors, train
+from unseen.evaluation.settings import Flat, Setting
 
 SPARE = 4  # candidates beyond k and the query itself, because FAISS orders near ties in its own way
 CELLS = 1 << 20  # (query, candidate) pairs in memory at a time
@@ -134,12 +135,7 @@ def search(
     """As `exact.exact_search`, among the candidates that the index proposes: ids and similarities."""
     gallery_ids = np.empty_like(index.ids)
     gallery_ids[index.positions] = index.ids
-    ids = np.full((len(queries), k), -1, np.int64)
-    similarities = np.full((len(queries), k), -np.inf, np.float32)
-    for block in search_blocks(index, queries, query_ids, k):
-        ids[block.queries] = np.where(block.positions < 0, -1, gallery_ids[block.positions])
-        similarities[block.queries] = block.similarities
-    return ids, similarities
+    return collected(search_blocks(index, queries, query_ids, k), gallery_ids, len(queries), k)
 
 
 def _similarities(

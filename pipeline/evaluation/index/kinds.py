@@ -1,4 +1,4 @@
-"""The kinds of index, their settings, and how FAISS builds and searches each.
+"""The kinds of index, and how FAISS builds and searches each.
 
 Flat   full vectors; a query is compared with all of them
 Ivf    k-means cuts the gallery into `lists` cells; a query is compared with the rows of the `probes` cells
@@ -14,83 +14,39 @@ Hnsw   a layered graph that links each row to `neighbours` near rows; a greedy w
 docs/scale.md has the measured recall, speed and size of each kind.
 """
 
-import dataclasses
-from typing import Any
+from typing import Annotated, Any
 
 import faiss
 import numpy as np
 from jaxtyping import Float32, Int64
+from pydantic import Field, TypeAdapter, ValidationError
 
+from unseen.evaluation.settings import Cells, Flat, Hnsw, Ivf, IvfPq, Setting
 from unseen.runtime.errors import UserError
 
 LEAST_PER_LIST = 39  # rows from which k-means learns one cell; FAISS, Clustering.h, min_points_per_centroid
 CENTRES = 256  # of each part of a code, as many as one byte can name
 
 
-@dataclasses.dataclass(frozen=True)
-class Flat:
-    """Full vectors, without any structure over them."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Ivf:
-    """Inverted file over full vectors.
-
-    `lists` None: 4 sqrt(N) cells (FAISS wiki, guidelines to choose an index), at most N / 39.
-    """
-
-    lists: int | None = None
-    probes: int = 64
-    seed: int = 1234  # of k-means; FAISS's default
-    build_threads: int = 1
-
-
-@dataclasses.dataclass(frozen=True)
-class IvfPq(Ivf):
-    """Inverted file of codes of m = `code_bytes` bytes, which must divide D. The codes use the same seed.
-
-    The index compares the first max(`refine`, number of candidates) rows again by full vectors, which it then
-    also stores. None: it stores codes only, and a row whose code is not among the first k + 5 is lost.
-    """
-
-    code_bytes: int = 32
-    refine: int | None = 100
-
-
-@dataclasses.dataclass(frozen=True)
-class Hnsw:
-    """Navigable graph over full vectors. `neighbours` is FAISS's default."""
-
-    neighbours: int = 32
-    build_width: int = 100
-    search_width: int = 64
-    build_threads: int = 1
-
-
-Setting = Flat | Ivf | IvfPq | Hnsw
-KINDS: dict[str, type[Flat] | type[Ivf] | type[Hnsw]] = {
+KINDS: dict[str, type[Flat] | type[Ivf] | type[IvfPq] | type[Hnsw]] = {
     "flat": Flat,
     "ivf": Ivf,
     "ivf_pq": IvfPq,
     "hnsw": Hnsw,
 }
-
-
-def kind_of(setting: Setting) -> str:
-    """The name of the kind in params.yaml and in file formats."""
-    return next(name for name, kind in KINDS.items() if type(setting) is kind)
+_ANY: TypeAdapter[Setting] = TypeAdapter(Annotated[Setting, Field(discriminator="kind")])
 
 
 def to_plain(setting: Setting) -> dict[str, int | str | None]:
     """The kind and its settings as JSON contains them."""
-    return {"kind": kind_of(setting), **dataclasses.asdict(setting)}
+    return {"kind": setting.kind, **setting.model_dump(exclude={"kind"})}
 
 
 def from_plain(values: dict[str, Any]) -> Setting:
     """The inverse of `to_plain`. Raises ValueError for an unknown kind or unknown settings."""
     try:
-        return KINDS[values["kind"]](**{name: value for name, value in values.items() if name != "kind"})
-    except (KeyError, TypeError) as error:
+        return _ANY.validate_python(values)
+    except ValidationError as error:
         raise ValueError(f"{values} is not the setting of an index") from error
 
 
@@ -133,7 +89,7 @@ def prepare(index: Any, setting: Setting) -> None:
         raise ValueError(f"expected a {engine.__name__}, got a {type(index).__name__}")
     if isinstance(setting, Hnsw):
         index.hnsw.efSearch = setting.search_width
-    elif isinstance(setting, Ivf):
+    elif isinstance(setting, Cells):
         cells = _cells(index)
         cells.nprobe = min(setting.probes, cells.nlist)
         if not isinstance(setting, IvfPq):
@@ -177,7 +133,7 @@ def default_lists(rows: int) -> int:
     return max(1, min(round(4 * rows**0.5), rows // LEAST_PER_LIST))
 
 
-def _lists(setting: Ivf, rows: int) -> int:
+def _lists(setting: Ivf | IvfPq, rows: int) -> int:
     lists = setting.lists or default_lists(rows)
     if lists > rows:
         raise UserError(
@@ -187,7 +143,7 @@ def _lists(setting: Ivf, rows: int) -> int:
     return lists
 
 
-def _storage(setting: Ivf, rows: int, dim: int) -> str:
+def _storage(setting: Ivf | IvfPq, rows: int, dim: int) -> str:
     """What a list stores of a row, as a part of the description for faiss.index_factory."""
     if not isinstance(setting, IvfPq):
         return "Flat"

@@ -4,27 +4,16 @@ The index is that of `index.build`, except that k-means learns from a sample of 
 vectors of flat indexes and of refined codes are those of the file, which FAISS reads and does not copy.
 """
 
-import dataclasses
 from typing import Any
 
 import faiss
 import numpy as np
 from jaxtyping import Float32
 
-from unseen.evaluation.index.exact import search_blocks
-from unseen.evaluation.index.index import Index, search, threads, vectors_at
-from unseen.evaluation.index.kinds import (
-    CENTRES,
-    Flat,
-    Hnsw,
-    Ivf,
-    IvfPq,
-    Setting,
-    default_lists,
-    prepare,
-    train,
-)
-from unseen.evaluation.index.recall import Recall
+from unseen.evaluation.index.index import Index, threads, vectors_at
+from unseen.evaluation.index.kinds import CENTRES, default_lists, prepare, train
+from unseen.evaluation.index.recall import Recall, recall_of_parts, sampled
+from unseen.evaluation.settings import Cells, Flat, Hnsw, IvfPq, Setting
 
 PER_LIST = 64  # rows of the sample for each list of an inverted file
 SEED = 0  # of the sample
@@ -40,8 +29,8 @@ def build_mapped(gallery: Float32[np.ndarray, "N D"], setting: Setting) -> Index
         raise ValueError("an index of codes only needs the vectors in memory for each search")
     gallery = np.asarray(gallery)  # not np.memmap, which faiss.contrib.torch_utils refuses
     fixed, sample = setting, gallery
-    if isinstance(setting, Ivf):
-        fixed = dataclasses.replace(setting, lists=setting.lists or default_lists(len(gallery)))
+    if isinstance(setting, Cells):
+        fixed = setting.model_copy(update={"lists": setting.lists or default_lists(len(gallery))})
         size = max(PER_LIST * (fixed.lists or 1), 256 * CENTRES)
         if size < len(gallery):
             chosen = np.random.default_rng(SEED).choice(len(gallery), size, replace=False)
@@ -74,23 +63,11 @@ def _show(flat: Any, gallery: Float32[np.ndarray, "N D"]) -> None:
 
 def recall_mapped(index: Index, k: int, sample: int, seed: int) -> Recall:
     """`recall.recall` of an index with the ids 0 to N - 1, whose rows are the queries. Exact search reads
-    `PART` rows at a time: the k largest similarities of all parts are those of the gallery."""
-    count = len(index.ids)
-    chosen = np.sort(np.random.default_rng(seed).permutation(count)[:sample])
-    queries = vectors_at(index, chosen)
-    _, similarities = search(index, queries, chosen, k)
-    exact = np.full((len(chosen), k), -np.inf, np.float32)
-    for start in range(0, count, PART):
-        rows = np.arange(start, min(start + PART, count))
-        for block in search_blocks(queries, chosen, vectors_at(index, rows), rows, k):
-            both = np.concatenate([exact[block.queries], block.similarities], axis=1)
-            exact[block.queries] = -np.sort(-both, axis=1)[:, :k]
-    neighbours = np.isfinite(exact).sum(axis=1)
-    last = exact[np.arange(len(chosen)), np.maximum(neighbours, 1) - 1]
-    retrieved = (np.isfinite(similarities) & (similarities >= last[:, None])).sum(axis=1)
-    shares = np.where(neighbours > 0, retrieved / np.maximum(neighbours, 1), 1.0)
-    at_1 = similarities[:, 0] >= exact[:, 0]
-    return Recall(float(at_1.mean()), float(shares.mean()), k, len(chosen))
+    `PART` rows at a time."""
+    chosen, ids = sampled(len(index.ids), sample, seed), index.ids
+    parts = (ids[start : start + PART] for start in range(0, len(ids), PART))
+    of_parts = ((vectors_at(index, rows), rows) for rows in parts)
+    return recall_of_parts(index, of_parts, vectors_at(index, chosen), chosen, k)
 
 
 def all_vectors(index: Index) -> Float32[np.ndarray, "N D"]:
@@ -101,7 +78,7 @@ def all_vectors(index: Index) -> Float32[np.ndarray, "N D"]:
         storage = faiss.downcast_index(index.engine.refine_index)
     elif isinstance(index.setting, Hnsw):
         storage = faiss.downcast_index(index.engine.storage)
-    elif isinstance(index.setting, Ivf):
+    elif isinstance(index.setting, Cells):
         return vectors_at(index, index.ids)
     values = faiss.rev_swig_ptr(storage.get_xb(), storage.ntotal * storage.d)
     return values.reshape(storage.ntotal, storage.d)

@@ -6,6 +6,7 @@ s_k is the similarity of the k-th exact neighbour. So every row that is as near 
 counts, whichever of several equally near rows the index retrieved.
 """
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -36,17 +37,37 @@ def recall(
 ) -> Recall:
     """Recall of the index of the gallery over `sample` queries, or over all if there are fewer.
 
-    Queries are drawn without replacement. A query without any exact neighbour has recall 1.
+    A query without any exact neighbour has recall 1.
     """
-    chosen = np.sort(np.random.default_rng(seed).permutation(len(queries))[:sample])
-    queries, query_ids = np.ascontiguousarray(queries[chosen]), query_ids[chosen]
+    chosen = sampled(len(queries), sample, seed)
+    return recall_of_parts(
+        index, [(gallery, gallery_ids)], np.ascontiguousarray(queries[chosen]), query_ids[chosen], k
+    )
+
+
+def sampled(queries: int, sample: int, seed: int) -> Int64[np.ndarray, "Q"]:
+    """The positions of `sample` queries, ascending, drawn without replacement; of all if there are fewer."""
+    return np.sort(np.random.default_rng(seed).permutation(queries)[:sample])
+
+
+def recall_of_parts(
+    index: Index,
+    parts: Iterable[tuple[Float32[np.ndarray, "n D"], Int64[np.ndarray, "n"]]],
+    queries: Float32[np.ndarray, "Q D"],
+    query_ids: Int64[np.ndarray, "Q"],
+    k: int,
+) -> Recall:
+    """Recall over all queries. parts: vectors and ids of the gallery, searched one after the other: the k
+    largest similarities of all parts are those of the gallery."""
     _, similarities = search(index, queries, query_ids, k)
-    recalls = np.empty((len(chosen), 2))
-    for block in search_blocks(queries, query_ids, gallery, gallery_ids, k):
-        neighbours = (block.positions >= 0).sum(axis=1)
-        last = block.similarities[np.arange(len(neighbours)), neighbours - 1]
-        last = np.where(neighbours > 0, last, np.inf)
-        retrieved = (similarities[block.queries] >= last[:, None]).sum(axis=1)
-        recalls[block.queries, 0] = similarities[block.queries, 0] >= block.similarities[:, 0]
-        recalls[block.queries, 1] = np.where(neighbours > 0, retrieved / np.maximum(neighbours, 1), 1.0)
-    return Recall(float(recalls[:, 0].mean()), float(recalls[:, 1].mean()), k, len(chosen))
+    exact = np.full((len(queries), k), -np.inf, np.float32)
+    for gallery, gallery_ids in parts:
+        for block in search_blocks(queries, query_ids, gallery, gallery_ids, k):
+            both = np.concatenate([exact[block.queries], block.similarities], axis=1)
+            exact[block.queries] = -np.sort(-both, axis=1)[:, :k]
+    neighbours = np.isfinite(exact).sum(axis=1)
+    last = exact[np.arange(len(queries)), np.maximum(neighbours, 1) - 1]
+    retrieved = (np.isfinite(similarities) & (similarities >= last[:, None])).sum(axis=1)
+    shares = np.where(neighbours > 0, retrieved / np.maximum(neighbours, 1), 1.0)
+    at_1 = similarities[:, 0] >= exact[:, 0]
+    return Recall(float(at_1.mean()), float(shares.mean()), k, len(queries))

@@ -14,7 +14,7 @@ from unseen.data.ingest.collection import require_usable
 from unseen.data.ingest.settings import FolderSource, PartsSource, Source
 from unseen.data.ingest.sources import folder
 from unseen.data.splits import validation_classes
-from unseen.evaluation.settings import EvaluateSettings, IvfPqSettings, IvfSettings, Reduce
+from unseen.evaluation.settings import Cells, EvaluateSettings, IvfPq, Reduce
 from unseen.experiments.plan.trainings import Training, located
 from unseen.runtime.errors import UserError
 
@@ -94,14 +94,14 @@ def require_evaluable(
     `dimensions`: of the embeddings of each method."""
     _require_ranks(params, "evaluate.recall_at", evaluate.recall_at, dataset, size)
     approximate = evaluate.approximate
-    if isinstance(approximate, IvfSettings | IvfPqSettings) and (approximate.lists or 0) > size.neighbours:
+    if isinstance(approximate, Cells) and (approximate.lists or 0) > size.neighbours:
         raise UserError(
             f"{params.where('evaluate.approximate.lists')} is {approximate.lists:,}, but {dataset} has "
             f"{size.neighbours:,} neighbours of a query.",
             f"Set it to {size.neighbours} or less, or leave it out.",
         )
     for method, dim in dimensions.items():
-        if isinstance(approximate, IvfPqSettings) and dim % approximate.code_bytes:
+        if isinstance(approximate, IvfPq) and dim % approximate.code_bytes:
             divisors = ", ".join(str(divisor) for divisor in range(1, dim + 1) if dim % divisor == 0)
             raise UserError(
                 f"{params.where('evaluate.approximate.code_bytes')} is {approximate.code_bytes}, which does "

@@ -18,7 +18,7 @@ from unseen.evaluation.analysis.plain import rounded
 from unseen.evaluation.analysis.transfer import attribute_transfer
 from unseen.evaluation.analysis.verification import Intervals, operating_points
 from unseen.evaluation.metrics import quick_metrics
-from unseen.evaluation.settings import Reduce
+from unseen.evaluation.settings import AnalyzeSettings, Reduce
 from unseen.runtime.errors import UserError
 
 
@@ -35,7 +35,9 @@ def rows(noise: float, first: int, seed: int) -> tuple[np.ndarray, np.ndarray, n
 
 ONE = ("set", "one", 0)
 INTERVALS = Intervals(20, 0.9, 1)
-TRANSFER = (7, 5, 0.2, INTERVALS)  # splits, classes, ridge
+SETTINGS = AnalyzeSettings(
+    histogram_bins=20, pairs=10_000, transfer_splits=7, transfer_classes=5, transfer_ridge=0.2
+)
 CLASS_NUMBERS = ("classes", "embedding_density", "positive_similarity", "similarity_overlap")
 NEED_LABELS = (*CLASS_NUMBERS, "fnmr_at_fmr_0.1", "test_map_at_r", "map_at_r_gap")
 
@@ -54,7 +56,7 @@ def root(tmp_path: Path) -> Path:
 
 
 def test_rows_equal_the_definitions(root: Path) -> None:
-    runs = analyze(root / "data/embeddings", ONE, 20, 10_000, *TRANSFER)
+    runs = analyze(root / "data/embeddings", ONE, SETTINGS, INTERVALS)
     assert [(run.row["method"], run.row["network"]) for run in runs] == [
         ("one", "selected"),
         ("one", "untrained"),
@@ -80,7 +82,7 @@ def test_rows_equal_the_definitions(root: Path) -> None:
 
 
 def test_modes_and_similarities_of_both_sides(root: Path) -> None:
-    run = analyze(root / "data/embeddings", ONE, 20, 10_000, *TRANSFER)[0]
+    run = analyze(root / "data/embeddings", ONE, SETTINGS, INTERVALS)[0]
     (_, train_label, train), (_, label, test) = rows(0.2, 0, 0), rows(0.8, 6, 1)
     values, seen_values = (oracle.singular_values(side).tolist() for side in (test, train))
     for mode in range(2, 9):
@@ -111,8 +113,8 @@ def test_transfer_is_computed_for_runs_with_attributes(root: Path) -> None:
     _, label, test = rows(0.8, 6, 1)
     for place, (name, noise) in enumerate((("test", 0.8), ("test-last", 0.9), ("test-untrained", 3.0)), 1):
         write(root / f"data/embeddings/set/one/0/{name}.arrow", *rows(noise, 6, place), attributes=attributes)
-    runs = analyze(root / "data/embeddings", ONE, 20, 10_000, *TRANSFER)
-    without_attributes = analyze(root / "data/embeddings", ("set", "two", 0), 20, 10_000, *TRANSFER)
+    runs = analyze(root / "data/embeddings", ONE, SETTINGS, INTERVALS)
+    without_attributes = analyze(root / "data/embeddings", ("set", "two", 0), SETTINGS, INTERVALS)
     transfer = attribute_transfer(attributes, test, label, splits=7, ridge=0.2, classes=5)
     assert runs[0].row["transfer_map_l2"] == pytest.approx(transfer.l2, rel=1e-5)
     assert runs[0].row["transfer_map_cosine_std"] == pytest.approx(transfer.cosine_std, rel=1e-5)
@@ -131,7 +133,7 @@ def test_transfer_is_computed_for_runs_with_attributes(root: Path) -> None:
 
 
 def test_fnmr_is_in_the_row_with_its_interval_and_its_threshold_in_the_curves(root: Path) -> None:
-    runs = analyze(root / "data/embeddings", ONE, 20, 10_000, *TRANSFER)
+    runs = analyze(root / "data/embeddings", ONE, SETTINGS, INTERVALS)
     for run, noise, seed in zip(runs, (0.8, 3.0), (1, 3), strict=True):
         _, label, test = rows(noise, 6, seed)
         points = operating_points(test, label, INTERVALS)
@@ -166,7 +168,7 @@ def test_the_stage_writes_curves_and_numbers_of_its_run(root: Path, monkeypatch:
     measures = {"histogram_bins": 20, "pairs": 10000, "transfer_splits": 5, "bootstrap": 20}
     intervals = {"confidence": 0.9, "seed": 1}
     write_resolved(root, "analyze", "set", "two", analyze=measures, intervals=intervals)
-    networks = analyze(root / "data/embeddings", ("set", "two", 0), 20, 10_000, *TRANSFER)
+    networks = analyze(root / "data/embeddings", ("set", "two", 0), SETTINGS, INTERVALS)
     (root / "data/embeddings/set/one/0/test.arrow").unlink()  # another run is not read
     monkeypatch.chdir(root)
     run("set", "two", 0)
@@ -201,7 +203,7 @@ def test_undefined_numbers_are_left_out_of_the_metrics(tmp_path: Path) -> None:
     pairs = np.array([5, 5, 5, 5])
     for name in ("train", "test", "test-untrained"):
         write(tmp_path / "set/one/0" / f"{name}.arrow", np.arange(4), pairs, unit)
-    runs = analyze(tmp_path, ONE, 20, 100, *TRANSFER)
+    runs = analyze(tmp_path, ONE, SETTINGS, INTERVALS)
     assert runs[0].row["embedding_density"] is None
     assert runs[0].row["negative_similarity"] is None
     leaf = numbers(runs)
@@ -220,7 +222,9 @@ def test_histograms_of_reduced_embeddings(root: Path) -> None:
     truth = {"benchmark": ["b"], "query": [181], "easy": [[182]], "hard": [[]], "junk": [[]]}
     pq.write_table(pa.table(truth), folder / "ground_truth.parquet")
     reduce = Reduce(dim=3)
-    selected, untrained = analyze(root / "data/embeddings", ONE, 20, 10_000, *TRANSFER, reduce=reduce)
+    selected, untrained = analyze(
+        root / "data/embeddings", ONE, SETTINGS.model_copy(update={"reduce": reduce}), INTERVALS
+    )
     (_, _, train), (row_ids, label, test) = rows(0.2, 0, 0), rows(0.8, 6, 1)
     directions = np.linalg.svd(train - train.mean(0))[2][:3]
     projected = (test - train.mean(0)) @ directions.T
@@ -232,14 +236,14 @@ def test_histograms_of_reduced_embeddings(root: Path) -> None:
     same = (label[:, None] == label) & np.triu(np.ones((30, 30), bool), 1)
     assert reduced["positive"]["mean"] == pytest.approx((unit @ unit.T)[same].mean(), abs=1e-5)
     assert "reduced" not in untrained.curves, "its train embeddings are not exported"
-    without = analyze(root / "data/embeddings", ONE, 20, 10_000, *TRANSFER)[0]
+    without = analyze(root / "data/embeddings", ONE, SETTINGS, INTERVALS)[0]
     assert without.curves == {name: curve for name, curve in selected.curves.items() if name != "reduced"}
 
 
 def test_numbers_that_need_labels_are_empty_for_landmark_sets(root: Path) -> None:
     truth = {"benchmark": ["b"], "query": [181], "easy": [[182]], "hard": [[]], "junk": [[]]}
     pq.write_table(pa.table(truth), root / "data/embeddings/set/one/0/ground_truth.parquet")
-    for run in analyze(root / "data/embeddings", ONE, 20, 10_000, *TRANSFER):
+    for run in analyze(root / "data/embeddings", ONE, SETTINGS, INTERVALS):
         row = run.row
         assert row["spectral_decay"] is not None
         assert row["images"] == 30

@@ -1,6 +1,5 @@
 """Indexes of every kind: equal to exact search if they search all lists, recall, equal bytes, files."""
 
-import dataclasses
 import errno
 import functools
 import os
@@ -20,17 +19,12 @@ from unseen.evaluation.index.index import Index, build, load, save, search, sear
 from unseen.evaluation.index.kinds import (
     KINDS,
     LEAST_PER_LIST,
-    Flat,
-    Hnsw,
-    Ivf,
-    IvfPq,
-    Setting,
-    kind_of,
     stores_vectors,
+    to_plain,
 )
 from unseen.evaluation.index.recall import recall
 from unseen.evaluation.metrics import Rows, averages, per_query
-from unseen.evaluation.settings import ApproximateIndex, EvaluateSettings
+from unseen.evaluation.settings import ApproximateIndex, EvaluateSettings, Flat, Hnsw, Ivf, IvfPq, Setting
 from unseen.runtime.errors import UserError
 
 
@@ -65,7 +59,7 @@ SETTINGS = [
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("setting", THOROUGH, ids=kind_of)
+@pytest.mark.parametrize("setting", THOROUGH, ids=repr)
 def test_searching_all_lists_equals_exact_search(setting: Setting) -> None:
     index = built(setting)
     result, expected = (
@@ -79,7 +73,7 @@ def test_searching_all_lists_equals_exact_search(setting: Setting) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("setting", THOROUGH, ids=kind_of)
+@pytest.mark.parametrize("setting", THOROUGH, ids=repr)
 def test_an_index_that_searches_all_lists_gives_the_exact_metrics(setting: Setting) -> None:
     rows = Rows(IDS[:600], np.arange(600) % 80, GALLERY[:600])
     expected = per_query(rows, rows, (1, 4), keep=5, engine="search")
@@ -102,7 +96,7 @@ def test_rows_missed_by_an_index_lower_the_metrics() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("setting", SETTINGS, ids=kind_of)
+@pytest.mark.parametrize("setting", SETTINGS, ids=repr)
 def test_recall_is_the_share_of_exact_neighbours(setting: Setting) -> None:
     index = built(setting)
     neighbours, _ = search(index, GALLERY, IDS, 10)
@@ -139,7 +133,7 @@ def test_recall_counts_equally_near_rows() -> None:
     assert recall(index, gallery, ids, gallery, ids, 5, 1000, 0)[:2] == (1, 1)
 
 
-@pytest.mark.parametrize("setting", SETTINGS, ids=kind_of)
+@pytest.mark.parametrize("setting", SETTINGS, ids=repr)
 def test_a_query_is_removed_by_id_and_a_ranking_is_in_order(setting: Setting) -> None:
     gallery = np.repeat(clustered(500, 12), 2, axis=0)
     ids = np.random.default_rng(0).permutation(1000)
@@ -182,7 +176,7 @@ def test_blocks_equal_the_search_of_all_queries(monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("setting", [Flat(), *SETTINGS], ids=kind_of)
+@pytest.mark.parametrize("setting", [Flat(), *SETTINGS], ids=repr)
 def test_same_gallery_same_bytes(setting: Setting) -> None:
     """For any order of the gallery and any number of threads."""
     shuffled = np.random.default_rng(5).permutation(3000)
@@ -201,7 +195,7 @@ STORED = [setting for setting in (Flat(), *SETTINGS) if stores_vectors(setting)]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("setting", STORED, ids=kind_of)
+@pytest.mark.parametrize("setting", STORED, ids=repr)
 def test_a_loaded_index_retrieves_the_same_rows(setting: Setting, tmp_path: Path) -> None:
     """Its ids are the positions of the ids in ascending order."""
     whole = built(setting)
@@ -215,7 +209,7 @@ def test_a_loaded_index_retrieves_the_same_rows(setting: Setting, tmp_path: Path
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("setting", [Flat(), *SETTINGS], ids=kind_of)
+@pytest.mark.parametrize("setting", [Flat(), *SETTINGS], ids=repr)
 def test_vectors_equal_the_gallery(setting: Setting, tmp_path: Path) -> None:
     index = built(setting)
     rows = np.array([2999, 0, 5, 5])
@@ -244,13 +238,13 @@ def test_search_parameters_can_be_changed_after_loading(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_refuses_files_of_another_kind_and_damaged_files(tmp_path: Path) -> None:
     for setting in STORED:
-        save(tmp_path / kind_of(setting), built(setting))
+        save(tmp_path / setting.kind, built(setting))
     for setting in STORED:
         for other_setting in STORED:
             if other_setting != setting:
                 with pytest.raises(ValueError, match="expected a Index"):
-                    load(tmp_path / kind_of(setting), other_setting)
-        content = (tmp_path / kind_of(setting)).read_bytes()
+                    load(tmp_path / setting.kind, other_setting)
+        content = (tmp_path / setting.kind).read_bytes()
         (tmp_path / "cut").write_bytes(content[:1000])
         with pytest.raises(RuntimeError, match="cut"):
             load(tmp_path / "cut", setting)
@@ -323,7 +317,7 @@ def test_recall_grows_with_refinement_and_code_length() -> None:
         for size in (3, 12)
     ]
     anew = [
-        found(full._replace(setting=dataclasses.replace(full.setting, refine=refine)))
+        found(full._replace(setting=full.setting.model_copy(update={"refine": refine})))
         for refine in (1, 60, 3000)
     ]
     assert anew[0] == unrefined[0], "as many as are searched for are ranked anew, codes alone or not"
@@ -388,5 +382,5 @@ def test_settings_of_params_equal_those_of_the_index() -> None:
 
 
 def test_few_rows_have_few_lists() -> None:
-    assert dataclasses.asdict(Ivf()) == {"lists": None, "probes": 64, "seed": 1234, "build_threads": 1}
+    assert to_plain(Ivf()) == {"kind": "ivf", "lists": None, "probes": 64, "seed": 1234, "build_threads": 1}
     assert build(GALLERY, IDS, Ivf()).engine.nlist == 3000 // LEAST_PER_LIST

@@ -8,9 +8,9 @@ import pytest
 from tests.vectors import gaussian, unit
 from unseen.evaluation.index import mapped as mapping
 from unseen.evaluation.index.index import build, load, save, search
-from unseen.evaluation.index.kinds import Flat, Hnsw, Ivf, IvfPq, Setting
 from unseen.evaluation.index.mapped import all_vectors, build_mapped, recall_mapped
 from unseen.evaluation.index.recall import recall
+from unseen.evaluation.settings import Flat, Hnsw, Ivf, IvfPq, Setting
 
 GALLERY = unit(gaussian(1500, 16, seed=3)).astype(np.float32)
 SETTINGS = [Flat(), Ivf(lists=12), IvfPq(lists=12, code_bytes=4), Hnsw()]

@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from tests.photos import COUNT, picture, save_model
-from unseen.evaluation.index.kinds import Flat, Hnsw, Ivf, IvfPq, Setting, kind_of
+from unseen.evaluation.settings import Flat, Hnsw, Ivf, IvfPq, Setting
 from unseen.frozen.network import ABOUT, Network
 from unseen.networks import lite0
 from unseen.networks.published_network import timm
@@ -108,7 +108,7 @@ def test_an_existing_catalog_needs_no_model(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("setting", [Ivf(probes=100), Hnsw(neighbours=4)], ids=kind_of)
+@pytest.mark.parametrize("setting", [Ivf(probes=100), Hnsw(neighbours=4)], ids=["ivf", "hnsw"])
 def test_a_catalog_has_the_index_of_its_build(
     model: Path, photos: Path, tmp_path: Path, setting: Setting, embedded: list[int]
 ) -> None:
