@@ -27,7 +27,7 @@ ROOT = Path(__file__).resolve().parents[1]
 _OWN = ("pipeline", "stages", "unseen", "unseen_search", "dvc_parallel", "tests")
 _LIBRARIES_OF = (
     "unseen_search.catalog", "unseen.cluster.training", "unseen.evaluation.evaluate", "unseen.report.page",
-    "unseen.training.loop", "transformers.models.segformer.modeling_segformer", "dvc.cli.parser",
+    "unseen.training.loop", "dvc.cli.parser",
     "dvc.repo.experiments.run", "dvc.repo.reproduce",
 )  # fmt: skip
 _COMMAND = """#!{interpreter} -IS

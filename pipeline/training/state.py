@@ -24,7 +24,6 @@ _LIBRARIES = (
     "torch",
     "torchvision",
     "timm",
-    "transformers",
     "numpy",
     "opencv-python-headless",
     "simplejpeg",

@@ -20,7 +20,7 @@ from unseen.runtime.stage import PACKAGE
 
 FOLDER = Path(".cache/unseen")  # of the files, in the project
 _OF_TRAINING = {"batch", "optimizer", "schedule", "training"}
-_LIBRARIES = ("torch", "torchvision", "timm", "transformers")
+_LIBRARIES = ("torch", "torchvision", "timm")
 _Kind = TypeVar("_Kind", bound=Strict)
 
 
