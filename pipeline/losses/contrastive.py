@@ -14,12 +14,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from unseen.losses.blocked import Blocked, block_size
+from unseen.losses.blocked import Blocked, block_size, divided, start_gradients
 from unseen.losses.pairs import PairLoss, Pairs, relatives_of
 from unseen.runtime.device.host import reads_wait
 
 _CPU_ELEMENTS = 1 << 18  # similarities in memory at a time, so that they stay in the cache of a core
-_GPU_ELEMENTS = 1 << 26  # enough to fill a GPU
 
 
 class Contrastive(PairLoss):
@@ -44,12 +43,10 @@ class _Blocked(Blocked):
 
     @staticmethod
     def forward(ctx: Any, anchors: Tensor, references: Tensor, pairs: Pairs, margin: float) -> Tensor:
-        to_anchors, to_references = ctx.needs_input_grad[:2]
-        anchor_gradient = torch.zeros_like(anchors) if to_anchors else None
-        reference_gradient = torch.zeros_like(references) if to_references else None
+        anchor_gradient, reference_gradient = start_gradients(ctx, anchors, references)
         total = anchors.new_zeros(())
         batch, size = len(anchors), len(references)
-        step = block_size(anchors, batch, _CPU_ELEMENTS, _GPU_ELEMENTS)
+        step = block_size(anchors, batch, _CPU_ELEMENTS)
         relatives, bounds = relatives_of(pairs, step)
         buffer = anchors.new_empty(batch * min(step, size))
         for block, start in enumerate(range(0, size, step)):
@@ -74,8 +71,7 @@ class _Blocked(Blocked):
                 anchor_gradient.addmm_(weights, vectors)
             if reference_gradient is not None:
                 reference_gradient[columns].addmm_(weights.T, anchors)
-        saved = (anchor_gradient, reference_gradient)
-        ctx.save_for_backward(*(None if gradient is None else gradient.div_(batch) for gradient in saved))
+        ctx.save_for_backward(*divided((anchor_gradient, reference_gradient), batch))
         return total / max(batch, 1)
 
 

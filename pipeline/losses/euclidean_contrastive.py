@@ -24,7 +24,6 @@ from unseen.losses.pairs import PairLoss, Pairs, relatives_of
 from unseen.runtime.device.host import reads_wait
 
 _CPU_ELEMENTS = 1 << 18  # distances in memory at a time, so that they stay in the cache of a core
-_GPU_ELEMENTS = 1 << 26  # enough to fill a GPU
 _FAR = 1e4  # added to the distance of a pair that is not a negative, more than any margin
 
 
@@ -63,7 +62,7 @@ class _Blocked(Blocked):
         needed = ctx.needs_input_grad[:2]
         positives, negatives = _Side(pairs, needed), _Side(pairs, needed)
         size = len(references)
-        step = block_size(anchors, len(anchors), _CPU_ELEMENTS, _GPU_ELEMENTS)
+        step = block_size(anchors, len(anchors), _CPU_ELEMENTS)
         relatives, bounds = relatives_of(pairs, step)
         reference_squares = squares(references)
         for block, start in enumerate(range(0, size, step)):

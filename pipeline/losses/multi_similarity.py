@@ -19,13 +19,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from unseen.losses.blocked import Blocked, block_size
+from unseen.losses.blocked import Blocked, block_size, start_gradients
 from unseen.losses.log_one_plus_sum import log_one_plus_sum
 from unseen.losses.pairs import PairLoss, Pairs
 
 _DUPLICATE = 1 - 1e-5  # a positive with at least this similarity is the same picture (released code)
 _CPU_ELEMENTS = 1 << 18  # similarities in memory at a time, so that they stay in the cache of a core
-_GPU_ELEMENTS = 1 << 26  # enough to fill a GPU
 _ROWS = 16  # least number of anchors at a time, because each block reads the whole memory
 _FAR = 1e4  # added to or subtracted from a similarity, so that no minimum or maximum selects the pair
 
@@ -50,15 +49,13 @@ class _Blocked(Blocked):
 
     @staticmethod
     def forward(ctx: Any, anchors: Tensor, references: Tensor, pairs: Pairs, loss: MultiSimilarity) -> Tensor:
-        to_anchors, to_references = ctx.needs_input_grad[:2]
-        anchor_gradient = torch.zeros_like(anchors) if to_anchors else None
-        reference_gradient = torch.zeros_like(references) if to_references else None
+        anchor_gradient, reference_gradient = start_gradients(ctx, anchors, references)
         total = anchors.new_zeros(())
         batch, size = len(anchors), len(references)
-        step = max(_ROWS, block_size(anchors, size, _CPU_ELEMENTS, _GPU_ELEMENTS))
+        step = max(_ROWS, block_size(anchors, size, _CPU_ELEMENTS))
         for start in range(0, batch if size else 0, step):
             rows = slice(start, start + step)
-            value, weights = _rows(pairs, rows, loss, with_weights=to_anchors or to_references)
+            value, weights = _rows(pairs, rows, loss, with_weights=any(ctx.needs_input_grad))
             total += value
             if weights is not None:
                 weights /= batch

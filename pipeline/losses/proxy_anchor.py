@@ -23,7 +23,6 @@ from unseen.runtime.device.precision import full_precision, without_autocast
 
 _EPSILON = 1e-12  # under the root of the norm of a proxy (released code)
 _CPU_ELEMENTS = 1 << 18  # similarities in memory at a time, so that they stay in the cache of a core
-_GPU_ELEMENTS = 1 << 26  # enough to fill a GPU
 _LOG_2 = math.log(2)
 _SAFE = 60.0  # largest exponent whose power of two fits float32, also summed over a batch
 
@@ -64,7 +63,7 @@ class _Blocked(Blocked):
         inverse = torch.linalg.vector_norm(proxies, dim=1, keepdim=True).square_().add_(_EPSILON).rsqrt_()
         embedding_gradient = torch.zeros_like(embeddings) if to_embeddings else None
         proxy_gradient = torch.empty_like(proxies) if to_proxies else None
-        step = block_size(embeddings, batch, _CPU_ELEMENTS, _GPU_ELEMENTS)
+        step = block_size(embeddings, batch, _CPU_ELEMENTS)
         names, order = labels.sort()
         # The host does not wait for the samples of a block: each block has all samples, and excludes others.
         everywhere = step < classes and reads_wait(names)

@@ -19,7 +19,6 @@ from unseen.runtime.device.precision import full_precision, without_autocast
 
 _EPSILON = 1e-12  # least length of a proxy
 _CPU_ELEMENTS = 1 << 20  # similarities in memory at a time: they fit the last-level cache, for many samples
-_GPU_ELEMENTS = 1 << 26  # enough to fill a GPU
 _LOG_2 = math.log(2)
 _SAFE = 60.0  # largest exponent whose power of two fits float32, also summed over all classes
 _LOWEST = -40.0  # lowest exponent whose reciprocal power can multiply such a sum
@@ -64,7 +63,7 @@ class _Blocked(Blocked):
         safe = abs(factor) <= _SAFE
         embedding_gradient = torch.empty_like(embeddings) if to_embeddings else None
         proxy_gradient = torch.zeros_like(proxies) if to_proxies else None
-        step = block_size(embeddings, classes, _CPU_ELEMENTS, _GPU_ELEMENTS)
+        step = block_size(embeddings, classes, _CPU_ELEMENTS)
         buffer = embeddings.new_empty(min(step, batch) * classes)
         total = embeddings.new_zeros(())
         for start in range(0, batch, step):

@@ -26,7 +26,6 @@ from unseen.runtime.device.host import reads_wait
 from unseen.runtime.device.precision import full_precision, without_autocast
 
 _CPU_ELEMENTS = 1 << 18  # similarities in memory at a time, so that they stay in the cache of a core
-_GPU_ELEMENTS = 1 << 26  # enough to fill a GPU
 _LOG_2 = math.log(2)
 
 
@@ -96,7 +95,7 @@ class _Blocked(Blocked):
         factor = 1 / (temperature * _LOG_2)  # powers of two, because torch's exp is slow for tiny results
         queries = anchors * factor
         of_all, of_class = _Softmax(anchors), _Softmax(anchors)
-        step = block_size(anchors, batch, _CPU_ELEMENTS, _GPU_ELEMENTS)
+        step = block_size(anchors, batch, _CPU_ELEMENTS)
         relatives, bounds = relatives_of(pairs, step)
         exclude_selves = _selves_by_mask(samples) if reads_wait(samples) else _selves(samples, size, step)
         empty = torch.where(pairs.reference_labels < 0, -torch.inf, 0.0).to(anchors.dtype)

@@ -22,7 +22,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from unseen.losses.blocked import Blocked, block_size
+from unseen.losses.blocked import Blocked, block_size, divided, start_gradients
 from unseen.losses.distances import euclidean, pull, squares
 from unseen.losses.pairs import PairLoss, Pairs
 from unseen.runtime.device.host import reads_wait
@@ -55,9 +55,7 @@ class _Blocked(Blocked):
     def forward(
         ctx: Any, anchors: Tensor, references: Tensor, pairs: Pairs, margin: float, semihard: bool
     ) -> Tensor:
-        to_anchors, to_references = ctx.needs_input_grad[:2]
-        anchor_gradient = torch.zeros_like(anchors) if to_anchors else None
-        reference_gradient = torch.zeros_like(references) if to_references else None
+        anchor_gradient, reference_gradient = start_gradients(ctx, anchors, references)
         total = anchors.new_zeros((), dtype=torch.float64)
         count = torch.zeros_like(total)
         reference_squares = squares(references)
@@ -74,11 +72,7 @@ class _Blocked(Blocked):
             if reference_gradient is not None:
                 reference_gradient += pull(weights.T, references, anchors[rows])
         count.clamp_(min=1)
-        divisor = count.to(anchors.dtype)
-        gradients = (anchor_gradient, reference_gradient)
-        ctx.save_for_backward(
-            *(None if gradient is None else gradient.div_(divisor) for gradient in gradients)
-        )
+        ctx.save_for_backward(*divided((anchor_gradient, reference_gradient), count.to(anchors.dtype)))
         return (total / count).to(anchors.dtype)
 
 

@@ -4,23 +4,17 @@
 """
 
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 
+from unseen.poolings.map_pooling import MapPooling
 from unseen.poolings.positions import positions
 
 
-class AverageMax(nn.Module):
+class AverageMax(MapPooling):
     """The sum of the mean and the maximum over positions, in float32 at least.
 
     The first of equal maxima receives the gradient.
     """
-
-    projects = False
-
-    def __init__(self, channels: int) -> None:
-        """channels: the value of `out_channels`. The layer accepts any number."""
-        super().__init__()
-        self.out_channels = channels
 
     def forward(self, features: Float[Tensor, "B L H W"]) -> Float[Tensor, "B L"]:
         """The pooled vectors."""

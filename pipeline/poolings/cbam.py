@@ -11,10 +11,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from unseen.poolings.map_pooling import MapPooling
 from unseen.poolings.positions import positions
 
 
-class Cbam(nn.Module):
+class Cbam(MapPooling):
     """Average of features after both attentions.
 
     reduction: 1 in the released GSP configurations; 16 in CBAM and in the default of the released layer. As
@@ -22,16 +23,13 @@ class Cbam(nn.Module):
     ValueError if `reduction` is larger than the number of channels.
     """
 
-    projects = False
-
     def __init__(self, channels: int, reduction: int = 1) -> None:
-        super().__init__()
+        super().__init__(channels)
         inner = channels // reduction
         if inner < 1:
             raise ValueError(
                 f"CBAM: the reduction {reduction} is larger than the number of channels, {channels}"
             )
-        self.out_channels = channels
         squeeze, expand = nn.Linear(channels, inner, bias=False), nn.Linear(inner, channels, bias=False)
         self.channel = nn.Sequential(squeeze, nn.ReLU(), expand)
         self.spatial = nn.Conv2d(2, 1, 3, padding=1, bias=False)

@@ -12,25 +12,20 @@ that of the GSP code.
 
 import torch
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 
+from unseen.poolings.map_pooling import MapPooling
 from unseen.poolings.positions import positions
 
 _EPSILON = 1e-16
 
 
-class Crow(nn.Module):
+class Crow(MapPooling):
     """Cross-dimensional weighting without parameters.
 
     Deviation: a map without a positive value pools to 0 with gradient 0, and a position without a positive
     value has gradient 0. In the released code both are NaN, by s / ||s|| and the slope of the square root.
     """
-
-    projects = False
-
-    def __init__(self, channels: int) -> None:
-        super().__init__()
-        self.out_channels = channels
 
     def forward(self, features: Float[Tensor, "B L H W"]) -> Float[Tensor, "B L"]:
         """The pooled vectors, in float32 at least."""

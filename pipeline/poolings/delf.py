@@ -13,21 +13,19 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.functional import softplus
 
+from unseen.poolings.map_pooling import MapPooling
 from unseen.poolings.positions import positions
 from unseen.poolings.transform import Transform
 
 
-class Delf(nn.Module):
+class Delf(MapPooling):
     """Average with attention. hidden: width of the attention network.
 
     Glorot initialization with biases 0, as in the released code.
     """
 
-    projects = False
-
     def __init__(self, channels: int, hidden: int = 512) -> None:
-        super().__init__()
-        self.out_channels = channels
+        super().__init__(channels)
         self.attention = nn.Sequential(
             Transform(channels, hidden, bias=True), nn.ReLU(), Transform(hidden, 1, bias=True)
         )

@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from unseen.poolings.map_pooling import MapPooling
 from unseen.poolings.positions import positions
 from unseen.runtime.device.precision import full_precision
 
@@ -24,20 +25,18 @@ def generalized_mean(
     return (highest.squeeze(2) + mean.log() / exponent).exp()
 
 
-class Gem(nn.Module):
+class Gem(MapPooling):
     """Generalized mean pooling with one exponent, learned or fixed.
 
     Raises ValueError for an exponent that is not positive.
     """
 
-    projects = False
     exponent: Tensor
 
     def __init__(self, channels: int, exponent: float = 3.0, learnable: bool = True) -> None:
-        super().__init__()
+        super().__init__(channels)
         if exponent <= 0:
             raise ValueError(f"the exponent of generalized mean pooling must be positive, got {exponent}")
-        self.out_channels = channels
         start = torch.tensor(exponent)
         if learnable:
             self.exponent = nn.Parameter(start)

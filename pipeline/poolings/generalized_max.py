@@ -9,26 +9,25 @@ So frequent and rare features have equal weights. lambda = 1, as in the released
 
 import torch
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 
+from unseen.poolings.map_pooling import MapPooling
 from unseen.poolings.positions import positions
 
 
-class GeneralizedMax(nn.Module):
+class GeneralizedMax(MapPooling):
     """Ridge regression of 1 on the features of an image.
 
     Raises ValueError for a regularization that is not positive.
     """
 
-    projects = False
-
     def __init__(self, channels: int, regularization: float = 1.0) -> None:
-        super().__init__()
+        super().__init__(channels)
         if regularization <= 0:
             raise ValueError(
                 f"the regularization of generalized max pooling must be positive, got {regularization}"
             )
-        self.out_channels, self.regularization = channels, regularization
+        self.regularization = regularization
 
     def forward(self, features: Float[Tensor, "B L H W"]) -> Float[Tensor, "B L"]:
         """The pooled vectors, in float32 at least, by Cholesky factors (released code: by an inverse).

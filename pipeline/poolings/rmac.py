@@ -11,8 +11,9 @@ in the released code, the whole map is one more region.
 
 import torch
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 
+from unseen.poolings.map_pooling import MapPooling
 from unseen.poolings.positions import positions
 from unseen.runtime.device.precision import full_precision
 
@@ -46,20 +47,18 @@ def _starts(length: int, side: int, count: int) -> list[int]:
     return [0] if count == 1 else [(length - side) * i // (count - 1) for i in range(count)]
 
 
-class Rmac(nn.Module):
+class Rmac(MapPooling):
     """Regional maxima, normalised and summed.
 
     The sum is not normalised. One of equal maxima receives the gradient.
     """
 
-    projects = False
-
     def __init__(self, channels: int, levels: int = 3) -> None:
         """levels: L. Raises ValueError below 1."""
-        super().__init__()
+        super().__init__(channels)
         if levels < 1:
             raise ValueError(f"R-MAC needs one level or more, got {levels}")
-        self.out_channels, self.levels = channels, levels
+        self.levels = levels
 
     def forward(self, features: Float[Tensor, "B L H W"]) -> Float[Tensor, "B L"]:
         """The pooled vectors, in float32 at least."""

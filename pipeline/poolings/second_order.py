@@ -12,18 +12,16 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from unseen.poolings.gem import Gem
+from unseen.poolings.map_pooling import MapPooling
 
 
-class SecondOrder(nn.Module):
+class SecondOrder(MapPooling):
     """attention: any module from a map to a map of the same shape."""
-
-    projects = False
 
     def __init__(
         self, channels: int, attention: nn.Module, exponent: float = 3.0, learnable: bool = True
     ) -> None:
-        super().__init__()
-        self.out_channels = channels
+        super().__init__(channels)
         self.attention = attention
         self.gem = Gem(channels, exponent, learnable)
 
