@@ -13,9 +13,10 @@ import stat
 import struct
 import zipfile
 import zlib
-from collections.abc import Iterator
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 from jaxtyping import Int64
@@ -75,18 +76,10 @@ class Slices:
             os.close(self._descriptor)
 
 
-class Zip:
-    """The files of a zip archive, by name. The list is made at the first use and is pickled with the object.
+class Packed(ABC):
+    """The files of an archive, by name."""
 
-    Raises UserError if the file is missing, is not a zip archive, or contains a member of the kinds above.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self.path = Path(path)
-        self._slices = Slices(self.path)
-        self._rows: dict[str, int] | None = None
-        # columns: position of the header, stored bytes, bytes, CRC-32, deflated
-        self._table: Int64[np.ndarray, "members 5"] = np.empty((0, 5), np.int64)
+    path: Path
 
     def names(self) -> list[str]:
         """The names, sorted."""
@@ -103,6 +96,28 @@ class Zip:
         """Copies a file, which may be larger than memory, to `sink`. Raises as `read` does."""
         for piece in self._pieces(name):
             sink.write(piece)
+
+    @abstractmethod
+    def _listed(self) -> Mapping[str, Any]:
+        """The place of each file."""
+
+    @abstractmethod
+    def _pieces(self, name: str) -> Iterator[bytes]:
+        """The bytes of a file, PIECE or fewer at a time."""
+
+
+class Zip(Packed):
+    """The files of a zip archive. The list is made at the first use and is pickled with the object.
+
+    Raises UserError if the file is missing, is not a zip archive, or contains a member of the kinds above.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = Path(path)
+        self._slices = Slices(self.path)
+        self._rows: dict[str, int] | None = None
+        # columns: position of the header, stored bytes, bytes, CRC-32, deflated
+        self._table: Int64[np.ndarray, "members 5"] = np.empty((0, 5), np.int64)
 
     def _pieces(self, name: str) -> Iterator[bytes]:
         row = self._listed()[name]

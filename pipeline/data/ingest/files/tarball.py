@@ -16,9 +16,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import BinaryIO
 
-from unseen.data.ingest.files.archive import MAX_RATIO, PIECE, REMEDY, Slices, leaves_its_folder, too_large
+from unseen.data.ingest.files.archive import (
+    MAX_RATIO,
+    PIECE,
+    REMEDY,
+    Packed,
+    Slices,
+    leaves_its_folder,
+    too_large,
+)
 from unseen.runtime.errors import UserError
 from unseen.runtime.files import unwritable_is_an_error
 from unseen.runtime.flock import held
@@ -44,8 +51,8 @@ def scratch_directory(output: Path) -> Iterator[Path]:
         yield Path(name)
 
 
-class Tarball:
-    """The files of a tar archive, by name. `scratch` is an existing directory; it must exist as long as files
+class Tarball(Packed):
+    """The files of a tar archive. `scratch` is an existing directory; it must exist as long as files
     are read.
 
     Raises UserError if the file is not a tar archive, is truncated, or contains a member of the kinds above.
@@ -59,23 +66,13 @@ class Tarball:
         self._slices = Slices(plain)
         self._members = self._list(plain)
 
-    def names(self) -> list[str]:
-        """The names, sorted."""
-        return sorted(self._members)
+    def _listed(self) -> dict[str, tuple[int, int]]:
+        return self._members
 
-    def __contains__(self, name: str) -> bool:
-        return name in self._members
-
-    def read(self, name: str) -> bytes:
-        """The bytes of a file. Raises KeyError if it does not exist."""
-        start, size = self._members[name]
-        return self._slices(start, size)
-
-    def copy(self, name: str, sink: BinaryIO) -> None:
-        """Copies a file, which may be larger than memory, to `sink`."""
+    def _pieces(self, name: str) -> Iterator[bytes]:
         start, size = self._members[name]
         for position in range(start, start + size, PIECE):
-            sink.write(self._slices(position, min(PIECE, start + size - position)))
+            yield self._slices(position, min(PIECE, start + size - position))
 
     def _list(self, plain: Path) -> dict[str, tuple[int, int]]:
         members: dict[str, tuple[int, int]] = {}

@@ -6,10 +6,10 @@ would have if the archive were unpacked in place.
     inshop.zip, with Img/img.zip in it    Img/img/WOMEN/...
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path, PurePosixPath
 
-from unseen.data.ingest.files.archive import PIECE, Zip, is_hidden
+from unseen.data.ingest.files.archive import PIECE, Packed, Zip, is_hidden
 from unseen.data.ingest.files.tarball import Tarball
 from unseen.data.ingest.releases import (
     Published,
@@ -24,7 +24,6 @@ from unseen.runtime.files import unwritable_is_an_error
 
 _SUFFIXES = (".zip", ".tgz", ".tar.gz", ".tar")
 _LISTED = 3  # missing files that an error lists
-Packed = Zip | Tarball
 
 
 class Tree:
@@ -143,6 +142,17 @@ class Branch:
                 "The archive was not unpacked or fetched completely: unpack or fetch it again, "
                 "or name the archive as the source.",
             )
+
+
+class Folders:
+    """Reads files by the branch of the first folder of their names. The folders may be in different
+    archives."""
+
+    def __init__(self, branches: Mapping[str, Branch]) -> None:
+        self.branches = branches
+
+    def __call__(self, name: str) -> bytes:
+        return self.branches[name.partition("/")[0]].read(name)
 
 
 def open_archive(path: Path, scratch: Path, files: Iterable[PublishedFile] = ()) -> Packed:

@@ -26,7 +26,7 @@ from scipy.io import loadmat
 from unseen.data.ingest.census import Count, require_counts
 from unseen.data.ingest.collection import Collection, Picture
 from unseen.data.ingest.files.archive import leaves_its_folder
-from unseen.data.ingest.files.tree import Branch, Tree
+from unseen.data.ingest.files.tree import Branch, Folders, Tree
 from unseen.data.ingest.releases import PUBLISHED, missing_data_error
 from unseen.data.ingest.settings import CarsSource
 from unseen.runtime.errors import UserError
@@ -63,20 +63,10 @@ def collection(source: CarsSource, scratch: Path) -> Collection:
     images_of: dict[str, list[str]] = {}  # by folder
     for row in rows:
         images_of.setdefault(row.image.partition("/")[0], []).append(row.image)
-    folders = _Folders({folder: _folder(tree, images[0]) for folder, images in sorted(images_of.items())})
-    for folder, branch in folders.branches.items():
+    read = Folders({folder: _folder(tree, images[0]) for folder, images in sorted(images_of.items())})
+    for folder, branch in read.branches.items():
         branch.require(images_of[folder], "the annotations")
-    return Collection(str(tree.path), pictures, folders.read, {"published": published.title})
-
-
-class _Folders:
-    """The folders of images, which may be in different archives and folders."""
-
-    def __init__(self, branches: dict[str, Branch]) -> None:
-        self.branches = branches
-
-    def read(self, name: str) -> bytes:
-        return self.branches[name.partition("/")[0]].read(name)
+    return Collection(str(tree.path), pictures, read, {"published": published.title})
 
 
 def _first_layout(tree: Tree, branch: Branch) -> tuple[list[str], list[_Row]]:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from unseen.data.ingest.census import Count, require_counts
 from unseen.data.ingest.collection import Collection, Picture
-from unseen.data.ingest.files.tree import Branch, Tree
+from unseen.data.ingest.files.tree import Branch, Folders, Tree
 from unseen.data.ingest.releases import PUBLISHED, missing_data_error
 from unseen.data.ingest.settings import OmniglotSource
 from unseen.runtime.errors import UserError
@@ -58,17 +58,7 @@ def collection(source: OmniglotSource, scratch: Path) -> Collection:
             f"{tree.path} is not {title}: found {len(train)} and {len(test)} alphabets; expected {expected}.",
             _FETCH_AGAIN,
         )
-    return Collection(str(tree.path), pictures, Drawings(branches), {"published": title})
-
-
-class Drawings:
-    """Reads the file of a picture. The two parts may be in different archives and folders."""
-
-    def __init__(self, branches: dict[str, Branch]) -> None:
-        self.branches = branches
-
-    def __call__(self, source: str) -> bytes:
-        return self.branches[source.partition("/")[0]].read(source)
+    return Collection(str(tree.path), pictures, Folders(branches), {"published": title})
 
 
 def _drawings(tree: Tree, branch: Branch, split: str) -> list[Picture]:
