@@ -55,28 +55,12 @@ def write(
 ) -> None:
     """Writes the rows. A side that is None contains every row. Raises UserError as `check` does."""
     check(str(path), row_ids, embeddings, attributes)
-    all_rows = np.ones(len(row_ids), bool)
-    is_query = all_rows if is_query is None else is_query
-    is_gallery = all_rows if is_gallery is None else is_gallery
-    columns = [
-        pa.array(row_ids),
-        pa.array(labels),
-        _lists(embeddings),
-        pa.array(is_query),
-        pa.array(is_gallery),
-    ]
-    if attributes is not None:
-        columns.append(_lists(attributes))
-    rows = Embeddings(
-        row_ids,
-        labels,
-        embedding=embeddings,
-        is_query=is_query,
-        is_gallery=is_gallery,
-        attributes=attributes,
-        scales=scales,
-        training_protocol=training_protocol,
+    is_query, is_gallery = (
+        np.ones(len(row_ids), bool) if side is None else side for side in (is_query, is_gallery)
     )
+    stored = (row_ids, labels, embeddings, is_query, is_gallery, attributes)
+    columns = [pa.array(each) if each.ndim == 1 else _lists(each) for each in stored if each is not None]
+    rows = Embeddings(*stored, scales=scales, training_protocol=training_protocol)
     metadata = {"schema_version": str(SCHEMA_VERSION), "sha256": _sha256(rows)}
     if scales != (1.0,):
         metadata["scales"] = json.dumps(scales)
@@ -121,36 +105,35 @@ def read(path: Path) -> Embeddings:
         raise UserError(
             f"{path} is not an embedding file: it contains {len(batches)} batches of {fields}.", remedy
         )
-    version = (schema.metadata or {}).get(b"schema_version", b"none").decode(errors="replace")
-    if version != str(SCHEMA_VERSION):
+
+    def stated(key: bytes, default: str = "none") -> str:
+        return (schema.metadata or {}).get(key, default.encode()).decode(errors="replace")
+
+    if (version := stated(b"schema_version")) != str(SCHEMA_VERSION):
         raise UserError(f"{path} has schema version {version}, expected {SCHEMA_VERSION}.", remedy)
     batch = batches[0]
-    row_id, label = (batch.column(name).to_numpy(zero_copy_only=True) for name in ("row_id", "label"))
-    is_query, is_gallery = (
-        batch.column(name).to_numpy(zero_copy_only=False) for name in ("is_query", "is_gallery")
-    )
-    embedding = _rows(batch, "embedding", dim)
-    attributes = _rows(batch, "attributes", attribute_dim) if attribute_dim else None
-    text = (schema.metadata or {}).get(b"scales", b"[1.0]").decode(errors="replace")
+    text = stated(b"scales", "[1.0]")
     try:
         scales = tuple(float(scale) for scale in json.loads(text))
     except (ValueError, TypeError):
         scales = ()
     if not scales:
         raise UserError(f"{path} has scales {text}, expected a list of numbers.", remedy)
-    protocol = (schema.metadata or {}).get(b"training_protocol", SELECTED.encode()).decode(errors="replace")
+    row_id, label = (batch.column(name).to_numpy(zero_copy_only=True) for name in ("row_id", "label"))
+    is_query, is_gallery = (
+        batch.column(name).to_numpy(zero_copy_only=False) for name in ("is_query", "is_gallery")
+    )
     rows = Embeddings(
         row_id,
         label,
-        embedding=embedding,
-        is_query=is_query,
-        is_gallery=is_gallery,
-        attributes=attributes,
+        _rows(batch, "embedding", dim),
+        is_query,
+        is_gallery,
+        attributes=_rows(batch, "attributes", attribute_dim) if attribute_dim else None,
         scales=scales,
-        training_protocol=protocol,
+        training_protocol=stated(b"training_protocol", SELECTED),
     )
-    written = (schema.metadata or {}).get(b"sha256", b"none").decode(errors="replace")
-    if (digest := _sha256(rows)) != written:
+    if (digest := _sha256(rows)) != (written := stated(b"sha256")):
         raise UserError(
             f"{path} is damaged: its values have sha256 {digest}, it was written with {written}.",
             "Delete it, then run `dvc repro`, which restores it or exports it again.",

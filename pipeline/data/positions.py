@@ -21,7 +21,6 @@ bytes.
 """
 
 import json
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -151,42 +150,18 @@ def read(path: Path) -> Positions:
 
 def _row(each: PositionMap) -> dict[str, Any]:
     height, width = each.weights.shape
-    return {
-        "row_id": each.row_id,
-        "label": each.label,
-        "source": each.source,
-        "region": list(each.region),
-        "name": each.name,
-        "detail": each.detail,
-        "height": height,
-        "width": width,
-        "weights": each.weights.ravel(),
-        "reference": each.reference,
-        "prototype": None if each.prototype is None else each.prototype.ravel(),
-        "point": None if each.point is None else list(each.point),
-    }
+    prototype = None if each.prototype is None else each.prototype.ravel()
+    weights = {"height": height, "width": width, "weights": each.weights.ravel(), "prototype": prototype}
+    return vars(each) | weights
 
 
 def _map(row: dict[str, Any]) -> PositionMap:
-    size = row["height"], row["width"]
-    prototype, point = row["prototype"], row["point"]
-    return PositionMap(
-        row["row_id"],
-        row["label"],
-        source=row["source"],
-        region=_four(row["region"]),
-        name=row["name"],
-        weights=np.array(row["weights"], np.float32).reshape(size),
-        detail=row["detail"],
-        reference=row["reference"],
-        prototype=None if prototype is None else np.array(prototype, np.int32).reshape(size),
-        point=None if point is None else (float(point[0]), float(point[1])),
-    )
-
-
-def _four(values: Sequence[float]) -> tuple[float, float, float, float]:
-    left, top, right, bottom = values
-    return left, top, right, bottom
+    size = row.pop("height"), row.pop("width")
+    for name, kind in (("weights", np.float32), ("prototype", np.int32)):
+        row[name] = None if row[name] is None else np.array(row[name], kind).reshape(size)
+    for name in ("region", "point"):
+        row[name] = None if row[name] is None else tuple(row[name])
+    return PositionMap(**row)
 
 
 def _query(value: dict[str, Any]) -> QueryMatches:
