@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from unseen.cluster.alongside import alongside
 from unseen.cluster.private import ends_without, private_cluster, use_own_token
 from unseen.runtime.errors import UserError
 
@@ -172,16 +173,8 @@ def imported(*modules: str) -> Iterator[None]:
 
     A module that is missing is an error of the code that uses it, not of this function.
     """
-    thread = threading.Thread(
-        target=lambda: [importlib.import_module(name) for name in modules],
-        name="imports",
-        daemon=True,
-    )
-    thread.start()
-    try:
+    with alongside("imports", lambda _: [importlib.import_module(name) for name in modules]):
         yield
-    finally:
-        thread.join()
 
 
 def _check(address: str) -> None:
@@ -237,9 +230,8 @@ def _limited(address: str) -> Iterator[None]:
     exception interrupts. The block runs before the first work, so that no file is left behind.
     """
     limit = max(_PATIENCE, float(os.environ.get(_WAIT, "0")))
-    joined = threading.Event()
 
-    def watch() -> None:
+    def watch(joined: threading.Event) -> None:
         if not joined.wait(limit):
             sys.stderr.write(
                 f"error: RAY_ADDRESS is {address}, but no GCS of a Ray cluster answered there within "
@@ -248,11 +240,8 @@ def _limited(address: str) -> Iterator[None]:
             sys.stderr.flush()
             os._exit(1)
 
-    threading.Thread(target=watch, name="limit of joining", daemon=True).start()
-    try:
+    with alongside("limit of joining", watch):
         yield
-    finally:
-        joined.set()
 
 
 def _answers(host: str, port: int, timeout: float = 10.0) -> bool:

@@ -12,6 +12,8 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+from unseen.cluster.alongside import alongside
+
 
 class Console(io.TextIOWrapper):
     """The standard error of a worker: unbuffered, and a terminal if the standard error of the stage is one.
@@ -32,9 +34,8 @@ def copied(path: Path, interval: float = 0.1) -> Iterator[None]:
     """Copies to standard error what is appended to `path` while the block runs."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.touch()
-    done = threading.Event()
 
-    def copy() -> None:
+    def copy(done: threading.Event) -> None:
         with open(path, encoding="utf-8", errors="replace", newline="") as source:
             last = False
             while not last:
@@ -43,10 +44,5 @@ def copied(path: Path, interval: float = 0.1) -> Iterator[None]:
                     sys.stderr.write(text)
                     sys.stderr.flush()
 
-    thread = threading.Thread(target=copy, name="console", daemon=True)
-    thread.start()
-    try:
+    with alongside("console", copy):
         yield
-    finally:
-        done.set()
-        thread.join()

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import psutil
 
+from unseen.cluster.alongside import alongside
 from unseen.runtime.errors import UserError
 from unseen.runtime.files import accepting_files, create_directory, unwritable_is_an_error
 from unseen.runtime.leftovers import OWNER, cluster_files, owned, remove_abandoned
@@ -110,9 +111,8 @@ def ends_without(has_ended: Callable[[], bool], error: str) -> Iterator[None]:
     Without a raylet or a GCS, Ray ends a driver in native code: after 13 s or a minute, and mostly before an
     exception reaches Python. What a kill leaves is left here too, and removed likewise.
     """
-    done = threading.Event()
 
-    def watch() -> None:
+    def watch(done: threading.Event) -> None:
         while not done.wait(_INTERVAL):
             # A signal that ends the daemons may also end the block.
             if has_ended() and not done.wait(_INTERVAL):
@@ -120,13 +120,8 @@ def ends_without(has_ended: Callable[[], bool], error: str) -> Iterator[None]:
                 sys.stderr.flush()
                 os._exit(1)
 
-    thread = threading.Thread(target=watch, name="watch of the cluster", daemon=True)
-    thread.start()
-    try:
+    with alongside("watch of the cluster", watch):
         yield
-    finally:
-        done.set()
-        thread.join()
 
 
 def _init(processes: int, gpu: bool, object_store: int, directory: Path, others: set[psutil.Process]) -> None:

@@ -72,67 +72,46 @@ def run_trials(
     threads = max(job.threads for job in jobs.values())
     with imported("torch", "pandas"), connection(concurrent, gpu != "no") as cluster:
         bundle = cluster.claim(concurrent, threads, usable_gpu(gpu, cluster))
-        _tune(
-            jobs,
-            directory,
-            concurrent=concurrent,
-            bundle=bundle,
-            metric=metric,
-            rungs=rungs,
-            listener=listener,
-            loop=loop,
-        )
+        from ray import tune
+
+        from unseen.cluster.tune_events import Events
+
+        trainable: Any = tune.with_parameters(run_trial, jobs=dict(jobs), gpu="GPU" in bundle, loop=loop)
+        # Tune warns about the files of its loggers, which are disabled.
+        logging.getLogger("ray.tune").setLevel(logging.ERROR)
+        notes = tempfile.mkdtemp(prefix="tune-", dir=directory)
+        try:
+            tune.Tuner(
+                tune.with_resources(trainable, tune.PlacementGroupFactory([bundle])),
+                param_space={"trial": tune.grid_search(list(jobs))},
+                tune_config=tune.TuneConfig(
+                    scheduler=_scheduler(metric, rungs), max_concurrent_trials=concurrent, reuse_actors=True
+                ),
+                run_config=tune.RunConfig(
+                    name="tune",
+                    storage_path=notes,
+                    verbose=0,
+                    failure_config=tune.FailureConfig(max_failures=1),
+                    callbacks=[Events(listener)],
+                ),
+            ).fit()
+        finally:
+            shutil.rmtree(notes, ignore_errors=True)
 
 
-def _tune(
-    jobs: Mapping[int, Job],
-    directory: Path,
-    concurrent: int,
-    bundle: dict[str, float],
-    metric: str,
-    rungs: Rungs | None,
-    listener: Listener,
-    loop: Loop | None,
-) -> None:
-    from ray import tune
+def _scheduler(metric: str, rungs: Rungs | None) -> Any:
     from ray.tune.schedulers import ASHAScheduler, FIFOScheduler
 
-    from unseen.cluster.tune_events import Events
-
-    scheduler = FIFOScheduler()
-    if rungs is not None:
-        scheduler = ASHAScheduler(
-            time_attr="iteration",
-            metric=metric,
-            mode="max",
-            max_t=rungs.last + 1,
-            grace_period=rungs.first,
-            reduction_factor=_REDUCTION,
-        )
-    resources: Any = tune.PlacementGroupFactory([bundle])
-    trainable: Any = tune.with_parameters(run_trial, jobs=dict(jobs), gpu="GPU" in bundle, loop=loop)
-    # Tune warns about the files of its loggers, which are disabled.
-    logging.getLogger("ray.tune").setLevel(logging.ERROR)
-    notes = Path(tempfile.mkdtemp(prefix="tune-", dir=directory))
-    try:
-        tune.Tuner(
-            tune.with_resources(trainable, resources),
-            param_space={"trial": tune.grid_search(list(jobs))},
-            tune_config=tune.TuneConfig(
-                scheduler=scheduler,
-                max_concurrent_trials=concurrent,
-                reuse_actors=True,
-            ),
-            run_config=tune.RunConfig(
-                name="tune",
-                storage_path=str(notes),
-                verbose=0,
-                failure_config=tune.FailureConfig(max_failures=1),
-                callbacks=[Events(listener)],
-            ),
-        ).fit()
-    finally:
-        shutil.rmtree(notes, ignore_errors=True)
+    if rungs is None:
+        return FIFOScheduler()
+    return ASHAScheduler(
+        time_attr="iteration",
+        metric=metric,
+        mode="max",
+        max_t=rungs.last + 1,
+        grace_period=rungs.first,
+        reduction_factor=_REDUCTION,
+    )
 
 
 def run_trial(config: dict[str, int], jobs: dict[int, Job], gpu: bool, loop: Loop | None) -> None:
