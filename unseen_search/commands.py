@@ -61,6 +61,7 @@ INDEX_KINDS = ("flat", "ivf", "ivf_pq", "hnsw")  # those of unseen.evaluation.in
     "use it too. Default: as in the existing catalog, otherwise float32.",
 )
 @click.option("--skip-damaged", is_flag=True, help="Exclude unreadable pictures instead of stopping.")
+@click.option("--remove", is_flag=True, help="Allow an update that removes more than 20% of the pictures.")
 def index(
     photos: Path,
     catalog: Path,
@@ -69,6 +70,7 @@ def index(
     labels: str | None,
     duplicates: Path | None,
     skip_damaged: bool,
+    remove: bool,
     workers: int | None,
     precision: Literal["auto", "float32", "bfloat16"] | None,
     **options: Any,
@@ -97,6 +99,7 @@ def index(
         duplicates_html=duplicates,
         workers=workers,
         precision=precision,
+        remove=remove,
     )
 
 

@@ -39,6 +39,7 @@ def write_catalog(
     duplicates_html: Path | None = None,
     workers: int | None = None,
     precision: Precision | Literal["auto"] | None = None,
+    remove: bool = False,
 ) -> None:
     """Builds or updates a catalog and prints its size, the first names of excluded pictures, and with
     `duplicates_html` the groups of near-duplicates, which it also writes to this page. Raises UserError as
@@ -48,7 +49,15 @@ def write_catalog(
         _require_page(duplicates_html)
     setting = KINDS[kind]() if kind else None
     catalog = build(
-        photos, output, model, skip_damaged, setting, labels, workers=workers, precision=precision
+        photos,
+        output,
+        model,
+        skip_damaged,
+        setting,
+        labels,
+        workers=workers,
+        precision=precision,
+        remove=remove,
     )
     excluded = catalog.about["left_out"]
     parts = [f"{len(catalog):,} pictures"]

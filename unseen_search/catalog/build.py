@@ -6,19 +6,20 @@ A picture that an earlier or a killed build embedded is not embedded again.
 import contextlib
 import shutil
 import sys
+from collections import Counter
 from collections.abc import Iterator
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Literal, NamedTuple
 
 import numpy as np
 from jaxtyping import Float32
 
-from unseen.data.ingest.sources.folder import SUFFIXES
+from unseen.data.ingest.sources.folder import SUFFIXES, enumerated
 from unseen.evaluation.index.kinds import Setting, stores_vectors
 from unseen.frozen.embedder import Embedder, Precision, require_distinct
 from unseen.frozen.labels import FOLDERS, NONE, labels_of
 from unseen.frozen.network import Network, default_network, write_network
-from unseen.frozen.pictures import Stamp, listed
+from unseen.frozen.pictures import Listed, Stamp, listed
 from unseen.frozen.store import BLOCK, VECTORS, ArrayStore
 from unseen.frozen.workers import embedding, processes_of
 from unseen.runtime.errors import UserError
@@ -30,6 +31,7 @@ from unseen.training.precision import computes_with_bfloat16
 from unseen_search.catalog.catalog import ABOUT, INDEX, MODEL, PICTURES, Catalog, precision_of, read_about
 from unseen_search.catalog.write import Contents, Model, default_setting, write_catalog
 
+MOST_REMOVED = 0.2  # of the pictures of a catalog, by an update without `remove`
 _LISTED = 5  # damaged pictures in an error message
 
 
@@ -43,6 +45,7 @@ def build(
     processes: int | None = None,
     workers: int | None = None,
     precision: Precision | Literal["auto"] | None = None,
+    remove: bool = False,
 ) -> Catalog:
     """Embeds every picture below `photos` with a model and writes the catalog `output`.
 
@@ -62,12 +65,13 @@ def build(
     `precision` is that of the network's products. "auto" is bfloat16 if the processor has instructions for
     it. None: that of the existing catalog, otherwise float32. With another precision than that of the
     existing catalog, every picture is embedded again.
+    `remove`: an update may remove more than `MOST_REMOVED` of the pictures.
 
     Raises UserError if there is no picture, another process builds this catalog, a file name is not UTF-8,
-    the model is missing, incomplete or gives no distinct vectors, the labels cannot be read,
-    the disk is full, the pictures are too few for the index, or, unless `skip_damaged`, a picture cannot be
-    read; then nothing has changed. Skipped pictures are listed in catalog.json. Raises ValueError for an
-    index without full vectors.
+    the model is missing, incomplete or gives no distinct vectors, the labels cannot be read, the disk is
+    full, the pictures are too few for the index, too many are missing without `remove`, or one cannot be read
+    without `skip_damaged`; then nothing has changed. Skipped pictures are listed in catalog.json. Raises
+    ValueError for an index without full vectors.
     """
     if index is not None and not stores_vectors(index):
         raise ValueError("the index of a catalog must contain the full vectors: set refine")
@@ -82,6 +86,7 @@ def build(
             labels=labels,
             processes=Processes(processes, workers),
             precision=precision,
+            remove=remove,
         )
 
 
@@ -101,6 +106,7 @@ def _build(
     labels: str | None,
     processes: Processes,
     precision: Precision | Literal["auto"] | None,
+    remove: bool,
 ) -> Catalog:
     restore_directory(output)
     if output.exists() and not _is_catalog(output):
@@ -116,6 +122,7 @@ def _build(
             index=index,
             labels=labels,
             processes=processes,
+            remove=remove,
         )
 
 
@@ -128,6 +135,7 @@ def _build_with(
     index: Setting | None,
     labels: str | None,
     processes: Processes,
+    remove: bool,
 ) -> Catalog:
     require_distinct(embedder)
     fingerprint = embedder.fingerprint()
@@ -139,7 +147,8 @@ def _build_with(
         raise UserError(
             f"{photos} contains no picture.", f"Put pictures there: {', '.join(sorted(SUFFIXES))}."
         )
-
+    if earlier is not None:
+        _report_removed(earlier, pictures, photos, remove)
     label_source = _label_source(output, labels)
     label_of = labels_of(label_source, pictures.paths, photos)
     suffix = "" if embedder.precision == "float32" else f"-{embedder.precision}"
@@ -183,6 +192,24 @@ def _build_with(
     write_catalog(output, contents, vectors, setting)
     shutil.rmtree(unfinished.parent, ignore_errors=True)
     return Catalog(output)
+
+
+def _report_removed(earlier: Catalog, pictures: Listed, photos: Path, remove: bool) -> None:
+    """Lists what the update removes, by folder. Raises UserError, unless `remove`, if it is more than
+    `MOST_REMOVED` of the catalog. A file that was moved is not removed."""
+    kept, paths = set(pictures.sha256), zip(earlier.paths, earlier.sha256, strict=True)
+    folders = Counter(PurePosixPath(path).parent.as_posix() for path, digest in paths if digest not in kept)
+    removed = folders.total()
+    if not removed:
+        return
+    where = enumerated([f"{folder} ({count:,})" for folder, count in folders.most_common()])
+    what = f"{removed:,} of the {len(earlier):,} pictures of the catalog are missing in {photos}: {where}."
+    if removed > MOST_REMOVED * len(earlier) and not remove:
+        raise UserError(
+            what,
+            "Correct the folder, or mount its disk. To remove the pictures from the catalog, add --remove.",
+        )
+    sys.stderr.write(f"catalog: removed: {printable(what)}\n")
 
 
 def _damaged(photos: Path, damaged: dict[str, str]) -> UserError:

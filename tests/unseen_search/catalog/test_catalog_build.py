@@ -1,6 +1,7 @@
 """A build embeds each picture once, also after a kill, and names pictures that it cannot read."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -39,6 +40,26 @@ def test_only_new_pictures_are_embedded(
     other_model = build(photos, tmp_path / "catalog", save_model(tmp_path / "other", 2), processes=1)
     assert embedded == [COUNT, 1, COUNT]
     assert not np.allclose(other_model.vectors(), updated.vectors())
+
+
+@pytest.mark.slow
+def test_an_update_says_what_it_removes_and_refuses_to_remove_many(
+    model: Path, photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    catalog, other = tmp_path / "catalog", tmp_path / "other"
+    build(photos, catalog, model, processes=1)
+    (photos / "shelf 0/schön 0.jpg").unlink()
+    (photos / "shelf 1/deep/schön 1.jpg").rename(photos / "moved.jpg")
+    assert len(build(photos, catalog, processes=1)) == COUNT - 1
+    printed = capsys.readouterr().err
+    assert re.search(r"removed: 1 of the 11 pictures .* missing in .*: shelf 0 \(1\)\.", printed)
+    other.mkdir()
+    (other / "1.png").write_bytes(picture(70, "PNG"))
+    before = (catalog / "catalog.json").read_bytes()
+    with pytest.raises(UserError, match=r"10 of the 10 pictures .* missing in .*other.*\n.*add --remove"):
+        build(other, catalog, processes=1)
+    assert (catalog / "catalog.json").read_bytes() == before
+    assert build(other, catalog, processes=1, remove=True).paths == ["1.png"]
 
 
 @pytest.mark.slow
