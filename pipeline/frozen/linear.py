@@ -18,7 +18,7 @@ from unseen.data.sampler import EpochSampler
 from unseen.frozen.head_training import training_steps
 from unseen.frozen.network import add_linear
 from unseen.frozen.proxies import PROXY_RATE, ProxyMethod, criterion_of, proxy_recipe
-from unseen.frozen.trained import Trained
+from unseen.frozen.trained import Task, Trained
 from unseen.frozen.trunk import CachedBackbone, Layout
 from unseen.methods.method import unit
 from unseen.methods.settings import Optimizer, Schedule
@@ -93,17 +93,13 @@ class LinearTrainer:
     def __init__(self, features: Float32[np.ndarray, "N D"], loss: str, seed: int) -> None:
         self._features, self._loss, self._seed = features, loss, seed
 
-    def train(
-        self,
-        rows: Int64[np.ndarray, "_"],
-        labels: Int64[np.ndarray, "_"],
-        lengths: Sequence[int],
-        searched: Int64[np.ndarray, "_"],
-    ) -> list[Trained]:
+    def train(self, task: Task) -> list[Trained]:
         """As Trainer.train; `parameters` is W."""
         return [
-            Trained(steps, mapped(self._features[searched], weight), weight)
-            for steps, linear in train(self._features[rows], labels, lengths, self._loss, self._seed)
+            Trained(steps, mapped(self._features[task.searched], weight), weight)
+            for steps, linear in train(
+                self._features[task.rows], task.labels, task.lengths, self._loss, self._seed
+            )
             for weight in [linear.weight()]
         ]
 

@@ -21,7 +21,6 @@ map W behind the network, as in rung `linear`, lowered the accuracy on held-out 
 import hashlib
 import json
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -36,7 +35,7 @@ from unseen.frozen.maps import Maps, Trunk, maps_of
 from unseen.frozen.network import WEIGHTS, Network, add_tail, load_network, write_network
 from unseen.frozen.pictures import Listed
 from unseen.frozen.proxies import PROXY_RATE, ProxyMethod, criterion_of, proxy_recipe
-from unseen.frozen.trained import Trained
+from unseen.frozen.trained import Task, Trained
 from unseen.frozen.trunk import CachedBackbone, Layout
 from unseen.methods.method import unit
 from unseen.methods.settings import Optimizer, Schedule
@@ -156,23 +155,12 @@ class AdaptTrainer:
         self._published = self._tail.state()
         self._loss, self._seed = loss, seed
 
-    def train(
-        self,
-        rows: Int64[np.ndarray, "_"],
-        labels: Int64[np.ndarray, "_"],
-        lengths: Sequence[int],
-        searched: Int64[np.ndarray, "_"],
-    ) -> list[Trained]:
+    def train(self, task: Task) -> list[Trained]:
         """As Trainer.train; `parameters` are theta. Each length is a training of its own."""
-        return [self._trained(rows, labels, steps, searched) for steps in lengths]
+        return [self._trained(task, steps) for steps in task.lengths]
 
-    def _trained(
-        self,
-        rows: Int64[np.ndarray, "N"],
-        labels: Int64[np.ndarray, "N"],
-        steps: int,
-        searched: Int64[np.ndarray, "_"],
-    ) -> Trained:
+    def _trained(self, task: Task, steps: int) -> Trained:
+        rows, labels = task.rows, task.labels
         place, size = device(), min(BATCH, len(rows))
         self._tail.load(self._published)
         features = embedded(self._tail, self._inputs, rows)
@@ -197,7 +185,7 @@ class AdaptTrainer:
         with Progress("ladder: adapt", steps, "steps") as progress:
             for _ in training_steps(method, recipe, sampler, of_tail, labels, every, self._seed):
                 progress.advance()
-        return Trained(steps, embedded(self._tail, self._inputs, searched), self._tail.state())
+        return Trained(steps, embedded(self._tail, self._inputs, task.searched), self._tail.state())
 
     def write(self, model: Path, trained: Trained, photos: int, classes: int, measured: bool) -> None:
         """As Trainer.write."""

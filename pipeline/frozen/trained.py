@@ -8,6 +8,16 @@ import numpy as np
 from jaxtyping import Float32, Int64
 
 
+class Task(NamedTuple):
+    """What is trained: on the photos `rows` with `labels`, 0 to C - 1. The photos `searched` are embedded
+    after each number of steps in `lengths`, ascending."""
+
+    rows: Int64[np.ndarray, "N"]
+    labels: Int64[np.ndarray, "N"]
+    lengths: Sequence[int]
+    searched: Int64[np.ndarray, "_"]
+
+
 class Trained(NamedTuple):
     """A map or head after `steps` training steps."""
 
@@ -24,15 +34,8 @@ class Trainer(Protocol):
     lengths: tuple[int, ...]  # numbers of steps, ascending
     seconds: float  # of CPU, for its features
 
-    def train(
-        self,
-        rows: Int64[np.ndarray, "_"],
-        labels: Int64[np.ndarray, "_"],
-        lengths: Sequence[int],
-        searched: Int64[np.ndarray, "_"],
-    ) -> list[Trained]:
-        """Trains on the photos `rows` with these labels, 0 to C - 1, and embeds the photos `searched` after
-        each number of steps in `lengths`. The parameters may be those after the last one."""
+    def train(self, task: Task) -> list[Trained]:
+        """The part after each number of steps. The parameters may be those after the last one."""
 
     def write(self, model: Path, trained: Trained, photos: int, classes: int, measured: bool) -> None:
         """Adds the trained part to the directory of the network, `model`.

@@ -13,6 +13,7 @@ from unseen.frozen.embedder import Embedder
 from unseen.frozen.network import Network, add_tail, write_network
 from unseen.frozen.pictures import listed
 from unseen.frozen.tail import DECAY, OPTIMIZER, RATE, WARMUP, AdaptTrainer, inputs, schedule_of
+from unseen.frozen.trained import Task
 from unseen.networks.published_network import timm
 from unseen.networks.tail import Tail
 from unseen.runtime.errors import UserError
@@ -69,9 +70,9 @@ def test_repeats_and_restarts_from_the_published_weights(
 ) -> None:
     adapt, labels = trainer
     rows, searched = np.arange(18), np.arange(18, 24)
-    first = adapt.train(rows, labels[rows], (1, 3), searched)
-    other = adapt.train(rows[6:], labels[rows[6:]], (2,), searched)
-    again = adapt.train(rows, labels[rows], (1, 3), searched)
+    first = adapt.train(Task(rows, labels[rows], (1, 3), searched))
+    other = adapt.train(Task(rows[6:], labels[rows[6:]], (2,), searched))
+    again = adapt.train(Task(rows, labels[rows], (1, 3), searched))
     assert [each.steps for each in first] == [1, 3]
     assert not np.array_equal(first[0].vectors, first[1].vectors)
     assert not np.array_equal(first[1].vectors, other[0].vectors)
@@ -87,7 +88,7 @@ def test_the_written_model_embeds_as_trained_and_other_weights_are_equal(
     adapt, labels = trainer
     write_network(network, tmp_path / "model")
     before = load_file(tmp_path / "model/weights.safetensors")
-    (trained,) = adapt.train(np.arange(24), labels, (3,), np.arange(24))
+    (trained,) = adapt.train(Task(np.arange(24), labels, (3,), np.arange(24)))
     adapt.write(tmp_path / "model", trained, 24, 8, True)
     after = load_file(tmp_path / "model/weights.safetensors")
     assert before.keys() == after.keys()

@@ -8,12 +8,8 @@ or of the class token starts at their principal directions, which are the prior,
 
 import shutil
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
-
-import numpy as np
-from jaxtyping import Int64
 
 from unseen.config.recipe_files import method_class
 from unseen.frozen.head import head
@@ -21,7 +17,7 @@ from unseen.frozen.head_training import embedded, train
 from unseen.frozen.maps import Maps, Trunk, maps_of, trunk
 from unseen.frozen.network import Network
 from unseen.frozen.pictures import Listed
-from unseen.frozen.trained import Trained
+from unseen.frozen.trained import Task, Trained
 from unseen.methods.artifact import save_recipe, save_weights
 from unseen.methods.settings import Recipe
 
@@ -82,15 +78,9 @@ class HeadTrainer:
     def __init__(self, given: HeadInputs, seed: int) -> None:
         self._given, self._seed, self.seconds = given, seed, given.seconds
 
-    def train(
-        self,
-        rows: Int64[np.ndarray, "_"],
-        labels: Int64[np.ndarray, "_"],
-        lengths: Sequence[int],
-        searched: Int64[np.ndarray, "_"],
-    ) -> list[Trained]:
+    def train(self, task: Task) -> list[Trained]:
         """As Trainer.train; `parameters` is the method after the last number of steps."""
-        recipe, maps = self._given.recipe, self._given.maps
+        recipe, maps, (rows, labels, lengths, searched) = self._given.recipe, self._given.maps, task
         return [
             Trained(each.steps, embedded(each.method, maps, searched), each.method)
             for each in train(recipe, maps, rows, labels, lengths, self._seed, principal=True)

@@ -40,7 +40,7 @@ from unseen.frozen.network import Network, write_network
 from unseen.frozen.pictures import Listed
 from unseen.frozen.tail import AdaptTrainer, tail_of
 from unseen.frozen.tail import inputs as adapt_inputs
-from unseen.frozen.trained import Trained, Trainer
+from unseen.frozen.trained import Task, Trained, Trainer
 from unseen.frozen.training_classes import write_training_classes
 from unseen.runtime.errors import UserError
 
@@ -200,7 +200,7 @@ def ladder(photos: Path, output: Path, plan: Plan, labels: str = FOLDERS) -> Res
     (_, trained), trainer = climbed[index], trainers[index]
     rows = every if plan.ship else training
     if plan.ship:
-        (trained,) = _train(trainer, rows, numbers, (chosen.steps,), test)
+        (trained,) = trainer.train(_task(rows, numbers, (chosen.steps,), test))
     trainer.write(model, trained, len(rows), len(np.unique(numbers[rows])), not plan.ship)
     write_training_classes(model, set(names[rows].tolist()))
     return Result(rungs, chosen, parts)
@@ -216,10 +216,10 @@ def _climbed(
     held_out = {steps: np.full(len(labels), np.nan) for steps in trainer.lengths}
     for fold in classes.folds:
         others = np.setdiff1d(training, fold)
-        for trained in _train(trainer, others, labels, trainer.lengths, fold):
+        for trained in trainer.train(_task(others, labels, trainer.lengths, fold)):
             held_out[trained.steps][fold] = _precision(trained.vectors, labels[fold])
     length = max(held_out, key=lambda steps: _mean(held_out[steps]))
-    (trained,) = _train(trainer, training, labels, (length,), np.concatenate([test, other]))
+    (trained,) = trainer.train(_task(training, labels, (length,), np.concatenate([test, other])))
     needed = time.process_time() - begin + (trainer.seconds or seconds)
     of_rung = trainer.name, size, length
     return *_rung(of_rung, held_out[length], trained.vectors, classes, needed), trained
@@ -293,16 +293,15 @@ def _with_other(
     return joined, np.concatenate([numbers, added + numbers.max() + 1])
 
 
-def _train(
-    trainer: Trainer,
+def _task(
     rows: Int64[np.ndarray, "_"],
     labels: Int64[np.ndarray, "N"],
     lengths: Sequence[int],
     searched: Int64[np.ndarray, "_"],
-) -> list[Trained]:
-    """`trainer` after a training on the photos `rows`, whose classes are numbered from 0."""
+) -> Task:
+    """The training on the photos `rows`, whose classes are numbered from 0."""
     numbered = np.unique(labels[rows], return_inverse=True)[1].astype(np.int64)
-    return trainer.train(rows, numbered, lengths, searched)
+    return Task(rows, numbered, lengths, searched)
 
 
 def _measured(
