@@ -5,10 +5,9 @@ A DVC that is killed meanwhile leaves a part of it or an empty file, and every l
 """
 
 import subprocess
-import sys
 from pathlib import Path
 
-from dvc_parallel.atomic import replace
+from dvc_parallel.atomic import repair
 
 NAME = "dvc.lock"
 
@@ -16,25 +15,15 @@ NAME = "dvc.lock"
 def repair_graph_lock() -> None:
     """Replaces a damaged dvc.lock of the working directory by that of the last commit, or removes it if git
     has none. DVC then restores the outputs of later stages from its run cache, or computes them again."""
-    path = Path(NAME)
-    if not _is_damaged(path):
-        return
-    from dvc.lock import make_lock
+    repair(Path(NAME), Path(".dvc/tmp/lock"), _is_damaged, _committed, wait=True)
 
-    folder = Path(".dvc/tmp")
-    folder.mkdir(parents=True, exist_ok=True)
-    with make_lock(str(folder / "lock"), tmp_dir=str(folder), wait=True):  # which DVC holds while it writes
-        if not _is_damaged(path):
-            return
-        committed = subprocess.run(["git", "show", f"HEAD:./{NAME}"], capture_output=True, check=False)
-        if committed.returncode == 0:
-            replace(path, committed.stdout)
-            text = f"replaced {path}, which a killed DVC left damaged, by that of the last commit"
-        else:
-            path.unlink()
-            text = f"removed {path}, which a killed DVC left damaged"
-    sys.stderr.write(f"{text}\n")
-    sys.stderr.flush()
+
+def _committed(path: Path) -> tuple[bytes | None, str]:
+    committed = subprocess.run(["git", "show", f"HEAD:./{NAME}"], capture_output=True, check=False)
+    if committed.returncode:
+        return None, f"removed {path}, which a killed DVC left damaged"
+    done = f"replaced {path}, which a killed DVC left damaged, by that of the last commit"
+    return committed.stdout, done
 
 
 def _is_damaged(path: Path) -> bool:

@@ -10,35 +10,27 @@ a container.
 """
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
 import psutil
 
-from dvc_parallel.atomic import replace
+from dvc_parallel.atomic import repair
 
 FOLDER = Path(".dvc/tmp")
 
 
 def repair_lock_file(folder: Path = FOLDER) -> None:
     """Removes the file if it is not JSON (DVC then writes a new one), else the entries of ended processes."""
-    path = folder / "rwlock"
-    if not _needs_repair(path):
-        return
-    from dvc.lock import make_lock
+    repair(folder / "rwlock", folder / "rwlock.lock", _needs_repair, _repaired)
 
-    with make_lock(str(folder / "rwlock.lock"), tmp_dir=str(folder)):  # which DVC holds while it writes
-        if not _needs_repair(path):
-            return
-        try:
-            replace(path, json.dumps(_without_ended(_read(path))).encode())
-            text = f"removed the entries of killed processes from {path}"
-        except ValueError:
-            path.unlink()
-            text = f"removed {path}, which a killed DVC left damaged"
-    sys.stderr.write(f"{text}\n")
-    sys.stderr.flush()
+
+def _repaired(path: Path) -> tuple[bytes | None, str]:
+    try:
+        content = json.dumps(_without_ended(_read(path))).encode()
+    except ValueError:
+        return None, f"removed {path}, which a killed DVC left damaged"
+    return content, f"removed the entries of killed processes from {path}"
 
 
 def _needs_repair(path: Path) -> bool:
