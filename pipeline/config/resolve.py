@@ -12,7 +12,7 @@ from unseen.config.recipe_files import published, recall_at_of, source_of, sweep
 from unseen.config.stages import EnsembleBlock, EnsembleSettings, RowSweepBlock, RunSettings, SweepSettings
 from unseen.config.study_row import StudyRow
 from unseen.data.ingest.settings import SOURCES, AnySource, IngestSettings, Source
-from unseen.evaluation.settings import EvaluateBlock, EvaluateSettings, Ranks
+from unseen.evaluation.settings import EvaluateBlock, EvaluateSettings
 from unseen.runtime.errors import UserError
 from unseen.runtime.parts import trusted
 from unseen.runtime.settings import Strict, as_json
@@ -52,14 +52,12 @@ def dataset_settings(definitions: Definitions, dataset: str) -> tuple[Source, In
 
 def evaluate_settings(definitions: Definitions, block: EvaluateBlock, dataset: str) -> EvaluateSettings:
     """Block `evaluate` for a data set, with its K of Recall@K."""
-    recall_at = block.recall_at or _recall_at(definitions, dataset)
-    return EvaluateSettings(**dict(block) | {"recall_at": recall_at})
+    return EvaluateSettings(**_with_ranks(definitions, block, dataset))
 
 
 def ensemble_settings(definitions: Definitions, block: EnsembleBlock, dataset: str) -> EnsembleSettings:
     """Block `ensemble` for a data set, with its K of Recall@K."""
-    recall_at = block.recall_at or _recall_at(definitions, dataset)
-    return EnsembleSettings(**dict(block) | {"recall_at": recall_at})
+    return EnsembleSettings(**_with_ranks(definitions, block, dataset))
 
 
 def sweep_settings(definitions: Definitions, method: str) -> SweepSettings:
@@ -128,10 +126,13 @@ def sweep_space(definitions: Definitions, method: str) -> str:
     return f"{place.label}{f':{line}' if line else ''}: {place.key}.space"
 
 
-def _recall_at(definitions: Definitions, dataset: str) -> Ranks:
-    """The published K of Recall@K of the kind of a data set's source."""
+def _with_ranks(
+    definitions: Definitions, block: EvaluateBlock | EnsembleBlock, dataset: str
+) -> dict[str, Any]:
+    """A block with the published K of Recall@K of the kind of a data set's source, unless it has its own."""
     kind = definitions.dataset(dataset).kind
-    return recall_at_of(kind) if kind in published("datasets") else EvaluateSettings().recall_at
+    ranks = recall_at_of(kind) if kind in published("datasets") else EvaluateSettings().recall_at
+    return dict(block) | {"recall_at": block.recall_at or ranks}
 
 
 def _validated(places: Sequence[Place], value: Any, model: type[Settings]) -> Settings:
