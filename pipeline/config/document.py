@@ -74,16 +74,17 @@ class Document:
             )
         return dict(plain(node))
 
-    def parsed(self, model: type[Model], remedy: str) -> Model:
-        """The settings that the whole file contains. Raises UserError with the line of the first unknown key
-        or wrong value, and this remedy."""
+    def parsed(self, model: type[Model], remedy: str, block: str = "") -> Model:
+        """The settings that a block contains, or the whole file. Raises UserError with the line of the first
+        unknown key or wrong value, and this remedy."""
         try:
-            return model.parse({key: self.read(key) for key in self.names()})
+            return model.parse(self.read(block) if block else {key: self.read(key) for key in self.names()})
         except ValidationError as error:
             first = error.errors()[0]
-            key = ".".join(map(str, first["loc"]))
-            where = f"{self.label}:{self.line(key) or 1}"
-            raise UserError(f"{where}: {key}: {first['msg']}.", remedy) from None
+            key = ".".join(filter(None, (block, *map(str, first["loc"]))))
+            line = self.line(key) or self.line(block) or 1
+            message = first["msg"].removeprefix("Value error, ")
+            raise UserError(f"{self.label}:{line}: {key}: {message}.", remedy) from None
 
     def names(self, group: str = "") -> list[str]:
         """The keys of a top-level block, or of the top level itself."""

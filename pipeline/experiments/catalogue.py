@@ -14,8 +14,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
 from unseen.config.definitions import Definitions
 from unseen.config.document import Document, Params
 from unseen.config.inputs import StudyInputs, StudyRowInputs, digest
@@ -69,7 +67,7 @@ def studies(of_user: Path = OF_USER) -> dict[str, Catalogued]:
                 other = catalogue[name].document
                 raise UserError(
                     f"{study.document.label}:{study.document.line(name)}: study {name} is already defined in "
-                    f"{other.label} already.",
+                    f"{other.label}.",
                     "Choose another name.",
                 )
             catalogue[name] = study
@@ -217,10 +215,9 @@ def printed(item: Catalogued) -> tuple[Row, ...]:
         return ()
     rows = tuple(row for row in printed_rows() if (row.paper, row.table) == (source.paper, item.study.table))
     if not rows:
-        document = item.document
         raise UserError(
-            f"{document.label}:{document.line(f'{item.name}.table')}: "
-            f"pipeline/experiments/printed/{source.paper}.yaml has no table {item.study.table!r}.",
+            f"{item.document.where(f'{item.name}.table')}: pipeline/experiments/printed/{source.paper}.yaml "
+            f"has no table {item.study.table!r}.",
             "Correct `table`.",
         )
     return rows
@@ -269,19 +266,9 @@ def _training(row: StudyRow) -> str:
 def _read(document: Document) -> dict[str, Catalogued]:
     result = {}
     for name in document.names():
+        study = document.parsed(Study, "docs/studies.md describes the form of a study.", name)
         try:
-            study = Study.parse(document.read(name))
             checked_name(name)
-        except ValidationError as error:
-            first = error.errors()[0]
-            field = ".".join(map(str, first["loc"]))
-            key = f"{name}.{field}" if field else name
-            line = document.line(key) or document.line(name)
-            message = first["msg"].removeprefix("Value error, ")
-            raise UserError(
-                f"{document.label}:{line}: {key}: {message}.",
-                "docs/studies.md describes the form of a study.",
-            ) from None
         except ValueError as error:
             raise UserError(f"{document.where(name)}: {error}.", "Rename it.") from None
         result[name] = Catalogued(name, study, document)
@@ -343,8 +330,8 @@ def _of_methods(item: Catalogued) -> Iterator[tuple[str, str, str, dict[str, Any
         recipe = flat({key: value for key, value in block.items() if key != "like"})
         if block["like"] not in published_recipes("methods") and item.is_published:
             raise UserError(
-                f"{item.document.label}:{item.document.line(f'{item.name}.methods.{name}')}: there is no "
-                f"published method {block['like']}.",
+                f"{item.document.where(f'{item.name}.methods.{name}')}: there is no published method "
+                f"{block['like']}.",
                 suggestion(block["like"], published_recipes("methods")) or "Correct `like`.",
             )
         yield name, name, block["like"], recipe, None

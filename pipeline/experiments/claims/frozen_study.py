@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 from scipy.stats import spearmanr
 
 from unseen.config.document import Document
@@ -86,18 +86,11 @@ def frozen_studies(path: Path = PATH) -> dict[str, FrozenStudy]:
     document = Document(path, f"pipeline/experiments/claims/{path.name}" if path == PATH else None)
     result = {}
     for name in document.names():
-        where = f"{document.label}:{document.line(name)}"
-        try:
-            study = FrozenStudy.parse(document.read(name))
-        except ValidationError as error:
-            problem = error.errors()[0]
-            raise UserError(
-                f"{where}: {name}.{'.'.join(map(str, problem['loc']))}: {problem['msg']}.", "Correct it."
-            ) from None
+        study, where = document.parsed(FrozenStudy, "Correct it.", name), document.where(name)
         if study.reference not in {entry.method for entry in _rows(study_of(name), study)}:
-            raise UserError(f"{where}: {name}: unknown row {study.reference} in `reference`.", "Correct it.")
+            raise UserError(f"{where}: unknown row {study.reference} in `reference`.", "Correct it.")
         if unknown := set(study.networks) - claims().networks.keys():
-            raise UserError(f"{where}: {name}: unknown network {min(unknown)}.", "Name one of claims.yaml.")
+            raise UserError(f"{where}: unknown network {min(unknown)}.", "Name one of claims.yaml.")
         result[name] = study
     return result
 
