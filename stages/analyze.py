@@ -9,7 +9,7 @@ from unseen.data.ingest.sources.parts import creature_masks
 from unseen.evaluation.analysis.analyze import analyze, content_of, numbers
 from unseen.evaluation.analysis.positions import object_share_rows
 from unseen.evaluation.analysis.verification import Intervals
-from unseen.runtime.files import write_json
+from unseen.runtime.sealed import write_sealed
 
 
 def run(dataset: str, method: str, seed: int) -> None:
@@ -20,9 +20,9 @@ def run(dataset: str, method: str, seed: int) -> None:
     networks = analyze(Path("data/embeddings"), name, settings, intervals)
     mask = None if inputs.parts is None else creature_masks(inputs.parts)
     shares = [] if mask is None else object_share_rows(Path("data/positions"), name, mask)
-    write_json(Path("data/analysis", dataset, method, f"{seed}.json"), content_of(networks, shares))
+    write_sealed(Path("data/analysis", dataset, method, f"{seed}.json"), content_of(networks, shares))
     metrics = Path("data/metrics", dataset, method, f"{seed}-analysis.json")
-    write_json(metrics, numbers(networks, shares))
+    write_sealed(metrics, numbers(networks, shares))
 
 
 if __name__ == "__main__":

@@ -7,7 +7,8 @@ from unseen.config.inputs import EvaluateInputs, read_inputs
 from unseen.evaluation.counter import tile_counter
 from unseen.evaluation.headline import headline
 from unseen.evaluation.run import evaluate_run, write
-from unseen.runtime.files import atomic_directory, write_json
+from unseen.runtime.files import atomic_directory
+from unseen.runtime.sealed import write_digests, write_sealed
 
 
 def run(dataset: str, method: str, seed: int) -> None:
@@ -17,8 +18,9 @@ def run(dataset: str, method: str, seed: int) -> None:
     evaluation = evaluate_run(Path("data/embeddings", name), inputs.settings.evaluate, tile_counter())
     with atomic_directory(Path("data/evaluation", name)) as directory:
         write(directory, evaluation)
+        write_digests(directory)
     numbers = headline(evaluation.metrics, inputs.settings.evaluate.metrics)
-    write_json(Path("data/metrics", dataset, method, f"{seed}.json"), numbers)
+    write_sealed(Path("data/metrics", dataset, method, f"{seed}.json"), numbers)
 
 
 if __name__ == "__main__":

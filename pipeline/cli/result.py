@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from unseen.config.inputs import ReportInputs, resolved
-from unseen.report.report_data import read_json
+from unseen.report.report_data import read_json, read_sealed
 from unseen.report.summary import FLOOR, Summary, Value, summarize
 from unseen.report.words import interval, name_of, percent
 
@@ -23,7 +23,7 @@ def result() -> list[str]:
     lines = [verdicts[dataset] for dataset in axes.datasets]
     for dataset in axes.datasets:
         files = [
-            (method, read_json(Path("data/metrics", dataset, method, f"{seed}.json")))
+            (method, read_sealed(Path("data/metrics"), "evaluate", dataset, method, str(seed)))
             for method in axes.methods
             for seed in axes.seeds
         ]

@@ -17,6 +17,7 @@ from unseen.evaluation.tables import read_table
 from unseen.methods.settings import Cost
 from unseen.runtime.errors import UserError
 from unseen.runtime.revision import Revision
+from unseen.runtime.sealed import read_sealed_csv, recompute, require_digests, unsealed
 
 VALIDATION = ("recall_at_1", "map_at_r", "r_precision")  # columns of a history
 TEST = tuple(f"test_{name}" for name in VALIDATION)  # with training.watch_test
@@ -118,7 +119,7 @@ def read_report_data(
     Raises UserError naming the first file that is missing or cannot be read.
     """
     analyses = [
-        read_json(root / "analysis" / dataset / method / f"{seed}.json")
+        read_sealed(root / "analysis", "analyze", dataset, method, str(seed))
         for dataset in datasets
         for method in methods
         for seed in seeds
@@ -134,7 +135,7 @@ def read_report_data(
         analysis=[network for analysis in analyses for network in analysis["networks"]],
         sweeps=[_sweep(root, dataset, method) for dataset, method in sweeps],
         ensembles={
-            (dataset, method): read_json(root / "metrics" / dataset / method / "ensemble.json")
+            (dataset, method): read_sealed(root / "metrics", "ensemble", dataset, method, "ensemble")
             for dataset in datasets
             for method in ensembles
         },
@@ -157,12 +158,13 @@ def _run(root: Path, dataset: str, method: str, seed: int) -> RunResults:
     name = Path(dataset, method, str(seed))
     model = root / "models" / name
     log = root / "logs" / dataset / method / f"{seed}.json"
+    require_digests(root / "evaluation" / name, recompute(f"evaluate@{dataset}-{method}-{seed}"))
     return RunResults(
         dataset=dataset,
         method=method,
         seed=seed,
         metrics=read_json(root / "evaluation" / name / "metrics.json"),
-        history=read_history(root / "history" / dataset / method / f"{seed}.csv"),
+        history=read_history(root / "history" / f"{name}.csv", recompute(f"train@{dataset}-{method}-{seed}")),
         recipe=read_json(model / "recipe.json"),
         protocol=read_json(root / "evaluation" / name / "protocol.json"),
         queries=_parquet(root / "evaluation" / name / "queries.parquet"),
@@ -179,20 +181,23 @@ def _run(root: Path, dataset: str, method: str, seed: int) -> RunResults:
 
 def _sweep(root: Path, dataset: str, method: str) -> Sweep:
     directory = root / "sweep" / dataset / method
+    require_digests(directory, recompute(f"sweep@{dataset}-{method}"))
     return Sweep(dataset, method, read_trials(directory / "trials.csv"), read_json(directory / "best.json"))
 
 
-def read_history(path: Path) -> list[HistoryRow]:
+def read_history(path: Path, remedy: str) -> list[HistoryRow]:
     """The rows of a training's history, without the empty cells (metrics of a step without validation).
-    Raises UserError for a missing or damaged file and a cell that is not a number."""
-    rows: list[HistoryRow] = []
-    for line, row in _csv(path):
-        try:
-            cells = {key: value for key, value in row.items() if value or key not in (*VALIDATION, *TEST)}
-            rows.append({key: float(value) for key, value in cells.items()})
-        except ValueError as error:
-            raise UserError(f"{path}:{line}: {error}.", _REMEDY) from None
-    return rows
+    Raises UserError for a missing or changed file."""
+    rows = read_sealed_csv(_present(path), remedy)
+    return [{name: float(cell) for name, cell in row.items() if cell} for row in rows]
+
+
+def read_sealed(root: Path, stage: str, dataset: str, method: str, name: str) -> Any:
+    """The content of <root>/<dataset>/<method>/<name>.json, which `stage` wrote, without its seal. Raises
+    UserError if the file is missing or changed."""
+    path = root / dataset / method / f"{name}.json"
+    run = f"{dataset}-{method}" if name == stage else f"{dataset}-{method}-{name}"
+    return unsealed(path, read_json(path), recompute(f"{stage}@{run}"))
 
 
 def read_trials(path: Path) -> list[dict[str, Any]]:

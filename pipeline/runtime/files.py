@@ -287,10 +287,15 @@ def _remove_directory(path: Path) -> None:
             shutil.rmtree(path)
 
 
+def json_text(value: Any) -> str:
+    """`value` with sorted keys, an indent of two spaces and a final newline, so that equal values give equal
+    text. Raises ValueError for NaN and infinity."""
+    return json.dumps(value, sort_keys=True, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+
 def write_json(path: Path, value: Any) -> None:
-    """Writes `value` with sorted keys, an indent of two spaces and a final newline, so that equal values give
-    equal bytes. Raises ValueError for NaN and infinity."""
-    text = json.dumps(value, sort_keys=True, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    """Writes the text of `value` (json_text)."""
+    text = json_text(value)
     with atomic_file(path) as partial:
         partial.write_text(text, encoding="utf-8")
 

@@ -7,7 +7,6 @@ The training is that of stage `train`: the same shards, batches, validation and 
 shards/, model/, history.csv, log.json and settings.json; state/ exists while a training is not finished.
 """
 
-import csv
 import inspect
 import json
 import shutil
@@ -42,6 +41,7 @@ from unseen.methods.settings import Recipe, parse_recipe
 from unseen.runtime.cores import loader_threads_of
 from unseen.runtime.errors import UserError
 from unseen.runtime.files import create_directory, write_json
+from unseen.runtime.sealed import read_sealed_csv
 from unseen.training import loop
 from unseen.training.export.model import device, embed_images
 from unseen.training.job import Job, Outputs
@@ -115,9 +115,8 @@ def train(
     )
     if not outputs.log.is_file():  # the last file that a training writes
         loop.train(job, 0, 1, device())
-    with open(outputs.history, encoding="utf-8", newline="") as file:
-        rows = [{name: float(value) for name, value in row.items() if value} for row in csv.DictReader(file)]
-    return Trained(output, rows)
+    rows = read_sealed_csv(outputs.history, "Train into another folder.")
+    return Trained(output, [{name: float(value) for name, value in row.items() if value} for row in rows])
 
 
 def _recipe(recipe: str | Mapping[str, Any] | Recipe, loss: nn.Module | None) -> Recipe:

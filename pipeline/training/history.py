@@ -1,7 +1,7 @@
-"""The curve of a run: one row per validation, numbers only, for `dvc plots` and the report.
+"""The curve of a run: one row per validation, numbers and a seal, for `dvc plots` and the report.
 
     [phase,] iteration, epoch, lr, loss, <each term>, [gradient_covariance, direction_covariance,] grad_norm,
-    recall_at_1, map_at_r, r_precision[, test_recall_at_1, test_map_at_r, test_r_precision]
+    recall_at_1, map_at_r, r_precision[, test_recall_at_1, test_map_at_r, test_r_precision], sha256
 
 `iteration` counts finished steps. loss, terms, gradient noise (if it is measured) and grad_norm are means
 over the steps since the row before. lr is that of the last step (of a group without a multiplier). The
@@ -14,6 +14,7 @@ over both phases, `epoch` starts again.
 from pathlib import Path
 
 from unseen.runtime.files import atomic_file
+from unseen.runtime.sealed import sealed_csv
 from unseen.training.gradient_noise import NAMES
 from unseen.training.step import Step
 from unseen.training.validation import METRICS
@@ -61,11 +62,11 @@ def columns(rows: list[Row]) -> list[str]:
 
 
 def write_history(path: Path, rows: list[Row]) -> None:
-    """Writes `rows` as CSV; same rows, same bytes."""
+    """Writes `rows`, at least one, as CSV with a seal (sealed.py); same rows, same bytes."""
     names = columns(rows)
-    with atomic_file(path) as aside, open(aside, "w", encoding="utf-8", newline="\n") as file:
-        file.write(",".join(names) + "\n")
-        file.writelines(",".join(_cell(row, name) for name in names) + "\n" for row in rows)
+    text = sealed_csv(names, [[_cell(row, name) for name in names] for row in rows])
+    with atomic_file(path) as aside:
+        aside.write_text(text, encoding="utf-8", newline="\n")
 
 
 def _cell(row: Row, name: str) -> str:

@@ -9,6 +9,7 @@ from unseen.cli.result import result
 from unseen.config.inputs import ROOT, SCHEMA
 from unseen.runtime.errors import UserError
 from unseen.runtime.files import write_json
+from unseen.runtime.sealed import write_sealed
 
 RUN = {"datasets": ["parts"], "methods": ["ms", "gsp"], "seeds": [0], "sweeps": [], "ensembles": []}
 VERDICT = "parts has 10 images. gsp reaches MAP@R: 9.1."
@@ -30,7 +31,7 @@ def built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for method, value in (("ms", 0.081), ("gsp", 0.091)):
         bounds = {"map_at_r_low": value - 0.01, "map_at_r_high": value + 0.01, "features_map_at_r": 0.02}
         metrics = {"recall_at_1": 4 * value, "map_at_r": value, "queries": 10, **bounds}
-        write_json(Path("data/metrics/parts", method, "0.json"), metrics)
+        write_sealed(Path("data/metrics/parts", method, "0.json"), metrics)
     write_json(tmp_path / "data/report/verdict.json", {"parts": VERDICT, "of an earlier run": "x"})
     return tmp_path
 

@@ -23,6 +23,7 @@ def rows(embeddings: np.ndarray, labels: np.ndarray, ids: np.ndarray | None = No
 def read_results(directory: Path) -> tuple[pa.Table, pa.Table]:
     """Queries and neighbours of an evaluation, which has exactly the expected files."""
     assert sorted(path.name for path in directory.iterdir()) == [
+        "digests.json",
         "metrics.json",
         "neighbours.parquet",
         "protocol.json",

@@ -26,6 +26,7 @@ from unseen.evaluation.metrics import PerQuery, Rows, quick_metrics
 from unseen.evaluation.protocol import Protocol
 from unseen.evaluation.sides import Sides
 from unseen.runtime.errors import UserError
+from unseen.runtime.sealed import unsealed
 from unseen.runtime.stage import ROOT
 from unseen.stages import evaluate as stage
 from unseen.stages.evaluate import run
@@ -72,7 +73,8 @@ def test_metrics_are_flat_and_correct(project: Path) -> None:
         for name in names
         for end in ("", "_low", "_high")
     }
-    compared = json.loads((project / "data/metrics" / NAME.with_suffix(".json")).read_text())
+    sealed = project / "data/metrics" / NAME.with_suffix(".json")
+    compared = unsealed(sealed, json.loads(sealed.read_text()), "")
     assert compared == headline(metrics)
     assert metrics.keys() == expected | NOT_METRICS
     assert metrics["training_protocol"] == "selected"

@@ -33,8 +33,9 @@ from unseen.experiments.sweep.outputs import row_of
 from unseen.experiments.sweep.record import Trial
 from unseen.report.dataset import DataSet, GallerySize
 from unseen.report.page import build
-from unseen.report.report_data import ReportData, read_report_data
+from unseen.report.report_data import VALIDATION, ReportData, read_report_data
 from unseen.runtime.files import write_json
+from unseen.runtime.sealed import sealed_csv, write_digests, write_sealed
 
 TRAIN, TEST, EACH = 6, 16, 5
 LONG = "Vögel der Heimat/Singvögel/Kleiber und Verwandte aus dem Süden"
@@ -135,6 +136,7 @@ def make_run(root: Path, dataset: str, method: str, seed: int, noise: float) -> 
         write_table(root / "evaluation" / name / file_of(network), query_table(result))
     write_table(root / "evaluation" / name / "neighbours.parquet", neighbour_table(results[SELECTED]))
     write_json(root / "evaluation" / name / "protocol.json", protocol.declaration())
+    write_digests(root / "evaluation" / name)
 
     model = root / "models" / name
     model.mkdir(parents=True)
@@ -165,39 +167,15 @@ def make_run(root: Path, dataset: str, method: str, seed: int, noise: float) -> 
     )
     history = root / "history" / dataset / method / f"{seed}.csv"
     history.parent.mkdir(parents=True, exist_ok=True)
-    with history.open("w", newline="") as file:
-        writer = csv.writer(file)
-        measured = ["gradient_covariance", "direction_covariance"] if method == MEASURED else []
-        writer.writerow(
-            [
-                "iteration",
-                "epoch",
-                "lr",
-                "loss",
-                "diversity",
-                "pair",
-                *measured,
-                "grad_norm",
-                "recall_at_1",
-                "map_at_r",
-                "r_precision",
-            ]
-        )
-        for step in range(10, 70, 10):
-            scores = [0.4 + step / 200 - noise / 9, 0.2 + step / 300 - noise / 9, 0.3]
-            writer.writerow(
-                [
-                    step,
-                    step / 5,
-                    1e-3,
-                    3 / step + 0.2,
-                    0.2,
-                    3 / step,
-                    *[1 / step, 0.5][: len(measured)],
-                    1.0,
-                    *scores,
-                ]
-            )
+    measured = ["gradient_covariance", "direction_covariance"] if method == MEASURED else []
+    header = ["iteration", "epoch", "lr", "loss", "diversity", "pair", *measured, "grad_norm"]
+    rows: list[list[float]] = []
+    for step in range(10, 70, 10):
+        scores = [0.4 + step / 200 - noise / 9, 0.2 + step / 300 - noise / 9, 0.3]
+        noises = [1 / step, 0.5][: len(measured)]
+        rows.append([step, step / 5, 1e-3, 3 / step + 0.2, 0.2, 3 / step, *noises, 1.0, *scores])
+    text = sealed_csv([*header, *VALIDATION], [list(map(str, row)) for row in rows])
+    history.write_text(text, encoding="utf-8")
 
 
 def make_positions(path: Path, method: str, seed: int) -> None:
@@ -256,7 +234,7 @@ def make_project(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path
             run = (dataset, method, seed)
             networks = analyze(root / "embeddings", run, ANALYSIS, Intervals(50, 0.95, 0))
             shares = object_share_rows(root / "positions", run, disc) if dataset == "birds" else []
-            write_json(root / "analysis" / dataset / method / f"{seed}.json", content_of(networks, shares))
+            write_sealed(root / "analysis" / dataset / method / f"{seed}.json", content_of(networks, shares))
         return root
 
     return make
@@ -290,6 +268,7 @@ def make_sweep(directory: Path) -> None:
         directory / "best.json",
         {"trials": [2], "metric": "map_at_r", "value": 0.34, "values": trials[2].values, "adopt": command},
     )
+    write_digests(directory)
 
 
 def make_ensembles(root: Path, dataset: str, method: str) -> None:
@@ -299,7 +278,7 @@ def make_ensembles(root: Path, dataset: str, method: str) -> None:
         f"{kind}_{name}{end}": values[name] for kind in kinds for name in values for end in ("", "_std")
     }
     sizes = {"members": 12, "ensembles": 81, "separated_dimensions": 128, "concatenated_dimensions": 512}
-    write_json(root / "metrics" / dataset / method / "ensemble.json", numbers | sizes)
+    write_sealed(root / "metrics" / dataset / method / "ensemble.json", numbers | sizes)
 
 
 # One data set, one seed, every kind of section except those of several seeds and of papers.

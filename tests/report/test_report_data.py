@@ -1,13 +1,15 @@
 """Errors name missing and damaged inputs of the report."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 
+from tests.report.conftest import make_ensembles
 from unseen.report.report_data import ReportData, read_report_data
 from unseen.runtime.errors import UserError
+from unseen.runtime.sealed import DIGESTS
 
 
 @pytest.fixture(scope="module")
@@ -15,8 +17,16 @@ def root(make_project: Callable[..., Path]) -> Path:
     return make_project(noise={"good": 0.25})
 
 
-def read(root: Path) -> ReportData:
-    return read_report_data(root, ("birds",), ("good",), (0,))
+@pytest.fixture(scope="module")
+def complete(make_project: Callable[..., Path]) -> Path:
+    """With a sweep and an ensemble."""
+    folder = make_project(noise={"good": 0.25}, sweeps=("good",))
+    make_ensembles(folder, "birds", "good")
+    return folder
+
+
+def read(root: Path, sweeps: Sequence[tuple[str, str]] = (), ensembles: Sequence[str] = ()) -> ReportData:
+    return read_report_data(root, ("birds",), ("good",), (0,), sweeps, ensembles)
 
 
 @pytest.mark.parametrize(
@@ -39,20 +49,40 @@ def test_names_a_missing_file(root: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "finding"),
+    ("name", "stage"),
     [
-        ("evaluation/birds/good/0/metrics.json", b'{"queries": 3,', r"metrics\.json:1 is not valid JSON"),
-        (
-            "evaluation/birds/good/0/queries.parquet",
-            b"PAR1 no",
-            r"queries\.parquet cannot be read",
-        ),
+        ("evaluation/birds/good/0/metrics.json", "evaluate@birds-good-0"),
+        ("evaluation/birds/good/0/queries-last.parquet", "evaluate@birds-good-0"),
+        ("history/birds/good/0.csv", "train@birds-good-0"),
+        ("analysis/birds/good/0.json", "analyze@birds-good-0"),
+        ("metrics/birds/good/ensemble.json", "ensemble@birds-good"),
+        ("sweep/birds/good/trials.csv", "sweep@birds-good"),
+        ("sweep/birds/good/best.json", "sweep@birds-good"),
     ],
 )
-def test_names_a_damaged_file(root: Path, name: str, content: bytes, finding: str) -> None:
-    path = root / name
+def test_a_changed_digit_is_refused_with_the_stage_that_computes_it(
+    complete: Path, name: str, stage: str
+) -> None:
+    path = complete / name
     original = path.read_bytes()
-    path.write_bytes(content)
-    with pytest.raises(UserError, match=finding):
-        read(root)
+    digits = [place for place, octet in enumerate(original) if chr(octet).isdigit()]
+    changed = bytearray(original)
+    changed[digits[len(digits) // 2]] ^= 1
+    path.write_bytes(changed)
+    with pytest.raises(UserError, match=re.escape(name) + " differs from its sha256") as caught:
+        read(complete, [("birds", "good")], ["good"])
     path.write_bytes(original)
+    assert caught.value.remedy == (
+        f"Run `unseen doctor --verify`, then `dvc repro --force --single-item {stage}`."
+    )
+
+
+@pytest.mark.parametrize("name", ["history/birds/good/0.csv", "analysis/birds/good/0.json", DIGESTS])
+def test_results_of_an_earlier_version_have_no_digest_and_are_refused(complete: Path, name: str) -> None:
+    path = complete / "evaluation/birds/good/0" / name if name == DIGESTS else complete / name
+    original = path.read_bytes()
+    path.write_bytes(b"iteration,loss\n1,2\n" if name.endswith(".csv") else b"{}")
+    with pytest.raises(UserError, match=r"has none|is missing|differs") as caught:
+        read(complete)
+    path.write_bytes(original)
+    assert "dvc repro --force --single-item" in caught.value.remedy

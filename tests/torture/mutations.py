@@ -174,7 +174,7 @@ def kinds(folder: Path) -> dict[str, Kind]:
             [
                 read_labels,
                 of_file("labels.csv", lambda path: labels_of(str(path), ["a.jpg"])),
-                of_file("history.csv", read_history),
+                of_file("history.csv", lambda path: read_history(path, "Run the stage again.")),
                 of_file("trials.csv", read_trials),
             ],
             MODULES["CSVs"],

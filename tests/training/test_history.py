@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from unseen.runtime.sealed import read_sealed_csv
 from unseen.training import history
 from unseen.training.step import Step
 
@@ -23,8 +24,9 @@ def test_a_row_holds_the_means_since_the_row_before(tmp_path: Path) -> None:
     history.add(window, Step(loss=1.0, terms={"pair": 1.0}, gradient_norm=1.0, learning_rate=0.3))
     rows = [first, history.close(window, 3, 0.75, 0.3, METRICS)]
     history.write_history(tmp_path / "deep/0.csv", rows)
-    assert (tmp_path / "deep/0.csv").read_text().splitlines() == [
-        "iteration,epoch,lr,loss,late,pair,grad_norm,recall_at_1,map_at_r,r_precision",
-        "2,0.5,0.2,4,0.5,3.5,2,0.5,0.25,0.125",
-        "3,0.75,0.3,1,0,1,1,0.5,0.25,0.125",
+    assert (tmp_path / "deep/0.csv").read_text().splitlines()[:2] == [
+        "iteration,epoch,lr,loss,late,pair,grad_norm,recall_at_1,map_at_r,r_precision,sha256",
+        "2,0.5,0.2,4,0.5,3.5,2,0.5,0.25,0.125,",
     ]
+    last = read_sealed_csv(tmp_path / "deep/0.csv", "")[1]
+    assert list(last.values()) == ["3", "0.75", "0.3", "1", "0", "1", "1", "0.5", "0.25", "0.125"]

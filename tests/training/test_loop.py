@@ -238,7 +238,7 @@ def test_watching_the_test_classes_saves_their_best_iterate_and_changes_no_weigh
     for name in ("weights.safetensors", "last.safetensors"):
         assert (unwatched.outputs.model / name).read_bytes() == (watching.outputs.model / name).read_bytes()
     assert not (unwatched.outputs.model / "best_on_test.safetensors").exists()
-    history, watched = (read_history(of.history) for of in (unwatched.outputs, watching.outputs))
+    history, watched = (read_history(of.history, "") for of in (unwatched.outputs, watching.outputs))
     assert [row["test_map_at_r"] for row in watched] == pytest.approx(judged)
     assert [{name: row[name] for name in row.keys() - TEST_METRICS} for row in watched] == history
 

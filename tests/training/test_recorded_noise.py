@@ -1,7 +1,6 @@
 """Gradient noise recorded in a training: in the history, after a kill, on two workers, and without an effect
 on the weights."""
 
-import csv
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +9,7 @@ import torch
 
 from tests.training.jobs import job, recipe, write_tiny_set
 from tests.training.workers import run_workers
+from unseen.report.report_data import read_history
 from unseen.runtime.errors import UserError
 from unseen.training import loop
 from unseen.training.gradient_noise import NAMES
@@ -19,8 +19,7 @@ BATCH = 12
 
 
 def history(root: Path) -> list[dict[str, float]]:
-    with (root / "data/history/tiny/irt/0.csv").open(newline="") as file:
-        return [{name: float(value) for name, value in row.items()} for row in csv.DictReader(file)]
+    return read_history(root / "data/history/tiny/irt/0.csv", "")
 
 
 def train(root: Path, term: str | None, rank: int = 0, world: int = 1) -> None:

@@ -157,6 +157,12 @@ _DIGEST_ROWS = (
         "test_names_one_flipped_bit_of_the_weights",
     ),
     (
+        "metrics, histories, analyses, evaluations and sweeps",
+        "by the report, `unseen run` and the model card",
+        "a read of the files",
+        "test_a_changed_digit_is_refused_with_the_stage_that_computes_it",
+    ),
+    (
         "every output of the graph",
         "by `unseen doctor --verify`",
         "a read of all files",

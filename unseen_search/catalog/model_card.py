@@ -13,6 +13,7 @@ from unseen.frozen import network as pretrained
 from unseen.frozen.embedder import Embedder
 from unseen.report.words import name_of, percent, span
 from unseen.runtime.errors import UserError
+from unseen.runtime.sealed import SEAL, recompute, unsealed
 
 LADDER = "ladder.json"
 # Trained parts of a published network, by their names in network.json.
@@ -51,6 +52,9 @@ def read_accuracy(path: Path) -> Accuracy:
     interval."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
+        if SEAL in content:  # a file of `unseen evaluate` has none
+            run = "-".join((*path.parts[-3:-1], path.stem))
+            content = unsealed(path, content, recompute(f"evaluate@{run}"))
         remark = ""
         if "chosen" in content:
             chosen = content["chosen"]

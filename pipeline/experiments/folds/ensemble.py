@@ -8,7 +8,8 @@ from unseen.data.shards import Shards
 from unseen.experiments.folds.ensemble_protocol import EnsembleProtocol
 from unseen.experiments.folds.members import Member
 from unseen.experiments.folds.outputs import score_ensembles, write_outputs
-from unseen.runtime.files import require_writable, write_json
+from unseen.runtime.files import require_writable
+from unseen.runtime.sealed import write_sealed
 
 
 def ensemble(dataset: str, method: str, settings: EnsembleInputs, root: Path) -> dict[str, float | int | str]:
@@ -40,7 +41,7 @@ def ensemble(dataset: str, method: str, settings: EnsembleInputs, root: Path) ->
         scores=scores,
         root=root,
     )
-    write_json(metrics_file, metrics)
+    write_sealed(metrics_file, metrics)
     sys.stdout.write(summary(dataset, method, metrics))
     sys.stdout.flush()
     return metrics

@@ -18,6 +18,7 @@ from unseen.experiments.folds.ensemble_protocol import EnsembleProtocol
 from unseen.experiments.folds.members import Member
 from unseen.experiments.folds.scores import Ensembles, averages, ensembles
 from unseen.runtime.files import atomic_directory, write_json
+from unseen.runtime.sealed import read_sealed_csv, recompute, write_digests
 
 
 def score_ensembles(
@@ -78,6 +79,7 @@ def write_outputs(
         _write_table(directory / "members.csv", members, classes, settings, scores, root)
         write_json(directory / "protocol.json", protocol.declaration())
         write_json(directory / "results.json", results)
+        write_digests(directory)
 
 
 def _ensemble(scores: Ensembles, index: int) -> dict[str, Any]:
@@ -108,7 +110,9 @@ def _write_table(
             f"test_{name}": round(float(values[member.model - 1, repeat]), DIGITS)
             for name, values in scores.members.items()
         }
-        training = _selection(root / member.file("history", ".csv"), settings)
+        stage = f"train_fold@{member.dataset}-{member.method}-{member.model}-{member.seed}"
+        history = read_sealed_csv(root / member.file("history", ".csv"), recompute(stage))
+        training = _selection(history, settings)
         cell = {"model": member.model, "repeat": repeat + 1, "seed": member.training_seed}
         rows.append({**cell, **fold, **training, **test})
     with path.open("w", newline="", encoding="utf-8") as file:
@@ -117,12 +121,11 @@ def _write_table(
         writer.writerows(rows)
 
 
-def _selection(history: Path, settings: EnsembleInputs) -> dict[str, float | int]:
+def _selection(history: list[dict[str, str]], settings: EnsembleInputs) -> dict[str, float | int]:
     """The last and the selected iteration of a training, and the validation metric of the latter: that of the
     last validation with a gain, as in pipeline/training/loop.py."""
     metric = settings.selection_metric
-    with history.open(newline="", encoding="utf-8") as file:
-        rows = [(int(row["iteration"]), float(row[metric])) for row in csv.DictReader(file)]
+    rows = [(int(row["iteration"]), float(row[metric])) for row in history]
     best_iteration, best = rows[0]
     for iteration, value in rows:
         if value > best + settings.minimum_gain:

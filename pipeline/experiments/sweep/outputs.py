@@ -14,6 +14,7 @@ from unseen.experiments.sweep.record import Trial, groups_of, score_of
 from unseen.experiments.sweep.space import Values
 from unseen.runtime.errors import UserError
 from unseen.runtime.files import atomic_directory, write_json
+from unseen.runtime.sealed import write_digests
 
 
 def best_of(trials: list[Trial], metric: str) -> list[Trial]:
@@ -56,6 +57,7 @@ def write_results(
                 "adopt": command,
             },
         )
+        write_digests(directory)
 
 
 def write_times(path: Path, trials: list[Trial]) -> None:

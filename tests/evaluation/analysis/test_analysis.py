@@ -20,6 +20,7 @@ from unseen.evaluation.analysis.verification import Intervals, operating_points
 from unseen.evaluation.metrics import quick_metrics
 from unseen.evaluation.settings import AnalyzeSettings, Reduce
 from unseen.runtime.errors import UserError
+from unseen.runtime.sealed import unsealed
 
 
 def rows(noise: float, first: int, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -174,7 +175,7 @@ def test_the_stage_writes_curves_and_numbers_of_its_run(root: Path, monkeypatch:
     run("set", "two", 0)
     files = [root / name for name in ("data/analysis/set/two/0.json", "data/metrics/set/two/0-analysis.json")]
     first = [file.read_bytes() for file in files]
-    content, leaf = (json.loads(text) for text in first)
+    content, leaf = (unsealed(file, json.loads(text), "") for file, text in zip(files, first, strict=True))
     rows = [network["row"] for network in content["networks"]]
     assert [(row["method"], row["seed"], row["network"]) for row in rows] == [
         ("two", 0, "selected"),

@@ -20,6 +20,7 @@ from tests.oracles import ensembles as oracle
 from unseen.experiments.folds.ensemble import ensemble
 from unseen.experiments.folds.ensemble_protocol import EnsembleProtocol
 from unseen.runtime.errors import UserError
+from unseen.runtime.sealed import sealed_csv
 
 pytestmark = pytest.mark.slow
 
@@ -46,6 +47,7 @@ def test_the_numbers_equal_those_of_the_embeddings(uninterrupted: Path) -> None:
         for model in range(1, FOLDS + 1)
     ]
     expected = oracle.protocol(members, RECALL_AT)
+    assert metrics.pop("sha256")
     assert {name: metrics[name] for name in expected} == pytest.approx(expected, abs=1e-9)
     assert 0 < expected["separated_map_at_r"] < 1
     assert expected["separated_map_at_r_std"] > 0
@@ -99,6 +101,7 @@ def test_each_member_has_its_own_fold_and_seed(uninterrupted: Path) -> None:
     embeddings = {path.read_bytes() for path in (uninterrupted / "data/fold_embeddings").rglob("*.arrow")}
     assert len(embeddings) == FOLDS * len(SEEDS)
     assert sorted(path.name for path in (uninterrupted / OUT).iterdir()) == [
+        "digests.json",
         "members.csv",
         "protocol.json",
         "results.json",
@@ -116,7 +119,8 @@ def test_the_selected_iteration_is_the_last_with_a_gain(uninterrupted: Path, tmp
     for name in ("fold_embeddings", "fold_history", "shards"):
         shutil.copytree(uninterrupted / "data" / name, tmp_path / "data" / name)
     for path in (tmp_path / "data/fold_history").rglob("*.csv"):
-        path.write_text("iteration,map_at_r\n2,0.5\n4,0.75\n6,0.75\n8,0.76\n", encoding="utf-8")
+        rows = [["2", "0.5"], ["4", "0.75"], ["6", "0.75"], ["8", "0.76"]]
+        path.write_text(sealed_csv(["iteration", "map_at_r"], rows), encoding="utf-8")
     ensemble("tiny", "baseline", settings(minimum_gain=0.125), tmp_path)
     assert {(row["iterations"], row["best_iteration"]) for row in table(tmp_path)} == {("8", "4")}
     ensemble("tiny", "baseline", settings(), tmp_path)

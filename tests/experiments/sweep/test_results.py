@@ -81,7 +81,7 @@ def test_results_do_not_depend_on_the_times_of_the_trials(trials: list[Trial], t
         write_results(output, trials, SETTINGS, "map_at_r", "gsp on parts", "dvc exp run")
         contents.append({path.name: path.read_bytes() for path in output.iterdir()})
     assert contents[0] == contents[1]
-    assert contents[0].keys() == {"trials.csv", "sweep.svg", "best.json"}
+    assert contents[0].keys() == {"trials.csv", "sweep.svg", "best.json", "digests.json"}
     write_times(tmp_path / "times.json", trials)
     assert json.loads((tmp_path / "times.json").read_text()) == {"seconds": {"0": 28.0, "1": 7.0, "2": 0.0}}
 

@@ -15,6 +15,7 @@ from unseen.report.page import build
 from unseen.report.report_data import ReportData, read_report_data
 from unseen.report.sections.results import content
 from unseen.runtime.files import write_json
+from unseen.runtime.sealed import DIGESTS, write_digests
 
 PREFIX = {"selected": "", "last": "last_", "features": "features_"}
 
@@ -99,6 +100,8 @@ def test_metrics_of_any_name_are_shown(one_method: Path) -> None:
     search = {"approximate_search_recall_at_1": 0.99, "approximate_search_recall_at_10": 0.925}
     other_metrics = {"nmi": 0.625, "reduced_map_at_r": 0.375, "approximate_map_at_r": 0.75}
     write_json(path, json.loads(path.read_text()) | class_mean | search | other_metrics)
+    (path.parent / DIGESTS).unlink()
+    write_digests(path.parent)
     inputs = read_report_data(one_method, ("birds",), ("good",), (0,))
     section = read_page(build(inputs, "A report", 4, 3, 24).html).first("section", id="set-0-results")
     table, means = section.all("table", **{"class": "results"})
