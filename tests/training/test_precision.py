@@ -26,8 +26,28 @@ def test_auto_is_bfloat16_where_the_processor_computes_with_it(
     feature: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {feature: True})
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "AVX512")
+    monkeypatch.delenv("ONEDNN_MAX_CPU_ISA", raising=False)
     assert effective("auto") == "bfloat16"
     assert effective("float32") == "float32"
+
+
+@pytest.mark.parametrize(
+    ("capability", "variable", "limit", "expected"),
+    [
+        ("AVX512", "ONEDNN_MAX_CPU_ISA", "avx2", "float32"),
+        ("AVX512", "DNNL_MAX_CPU_ISA", "AVX512_CORE_VNNI", "float32"),
+        ("AVX2", "ONEDNN_MAX_CPU_ISA", "ALL", "float32"),
+        ("AVX512", "ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16", "bfloat16"),
+    ],
+)
+def test_auto_is_float32_where_a_library_would_emulate_bfloat16(
+    capability: str, variable: str, limit: str, expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx512_bf16": True})
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: capability)
+    monkeypatch.setenv(variable, limit)
+    assert effective("auto") == expected
 
 
 @pytest.mark.parametrize("name", ["test_vit", "test_vit.r160_in1k"])
@@ -74,6 +94,7 @@ def test_the_model_records_the_effective_precision(tmp_path: Path, monkeypatch: 
     for supported in (False, True):
         features = {"amx_bf16": supported}
         monkeypatch.setattr(torch.cpu, "get_capabilities", lambda features=features: features)
+        monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "AVX512")
         loop.train(job, 0, 1, CPU)
         content: dict[str, Any] = json.loads((job.outputs.model / "recipe.json").read_text())
         assert content["recipe"]["training"]["precision"] == ("bfloat16" if supported else "float32")
