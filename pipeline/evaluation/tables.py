@@ -1,4 +1,4 @@
-"""Per-query results as Parquet files, one file per evaluated network, and the reader of any table."""
+"""Per-query results as Parquet files, one file per evaluated network."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,14 +9,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from jaxtyping import Float64, Int64
 
+from unseen.data.tables import read_table
 from unseen.evaluation.metrics import PerQuery
 from unseen.runtime.errors import UserError
-from unseen.runtime.files import atomic_file, regular
-from unseen.runtime.memory import lacks_memory
+from unseen.runtime.files import atomic_file
 
-ARROW = (".arrow", ".arrows", ".feather", ".ipc")
-TABLES = (".parquet", ".pq", *ARROW)
-_FILE = b"ARROW1"  # the first bytes of an Arrow file; a stream has none
 SELECTED = "selected"  # the network whose metrics have no prefix
 
 
@@ -91,47 +88,6 @@ def write_table(path: Path, table: pa.Table) -> None:
     """Writes a Parquet file atomically."""
     with atomic_file(path) as aside:
         pq.write_table(table, aside)
-
-
-def table_files(path: Path) -> list[Path]:
-    """`path`, or the Parquet and Arrow files below a folder, sorted by name, without hidden ones. Raises
-    UserError if there is none."""
-    if not path.is_dir():
-        return [path]
-    visible = (
-        file
-        for file in path.rglob("*")
-        if file.suffix.lower() in TABLES
-        and not any(part.startswith((".", "_")) for part in file.relative_to(path).parts)
-    )
-    if not (files := sorted(visible)):
-        raise UserError(f"{path} contains no {', '.join(TABLES)} file.", "Correct the path.")
-    return files
-
-
-def read_table(path: Path, remedy: str) -> pa.Table:
-    """The table of a Parquet file, or of an Arrow file or stream (suffix in ARROW).
-
-    Raises UserError if it is missing or damaged.
-    """
-    try:
-        regular(path)
-        if path.suffix.lower() in ARROW:
-            with pa.memory_map(str(path)) as file:
-                is_file = file.read(len(_FILE)) == _FILE
-                file.seek(0)
-                table = (pa.ipc.open_file if is_file else pa.ipc.open_stream)(file).read_all()
-        else:
-            table = pq.read_table(path, memory_map=False)
-        table.validate(full=True)  # offsets beyond the data would end the process
-        table.column_names  # noqa: B018  UnicodeDecodeError here, and not at the first use
-        return table
-    except (pa.ArrowException, OSError, ValueError, LookupError) as error:
-        if lacks_memory(error, path):
-            raise
-        if isinstance(error, MemoryError):  # a damaged file can request any size
-            remedy += " If it is not damaged, the process needs more memory."
-        raise UserError(f"{path} cannot be read: {str(error).splitlines()[0]}.", remedy) from error
 
 
 def _read(path: Path, metric: str) -> pa.Table:

@@ -20,9 +20,9 @@ from jaxtyping import Float32, Float64, Int64
 
 from unseen.data.embeddings import UNIT
 from unseen.data.labels import alike, labels_in, normal, read
+from unseen.data.tables import TABLES, read_table, table_files
 from unseen.evaluation.metrics import Rows
 from unseen.evaluation.sides import Sides
-from unseen.evaluation.tables import TABLES, read_table, table_files
 from unseen.runtime.errors import UserError
 from unseen.runtime.files import regular
 

@@ -13,7 +13,7 @@ from unseen.config.inputs import StudyInputs
 from unseen.data.positions import Positions
 from unseen.data.positions import read as read_positions
 from unseen.data.shards import Shards
-from unseen.evaluation.tables import read_table
+from unseen.data.tables import read_table
 from unseen.methods.settings import Cost
 from unseen.runtime.errors import UserError
 from unseen.runtime.revision import Revision

@@ -6,10 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from unseen.data.tables import read_table
 from unseen.evaluation.metrics import Rows, per_query
 from unseen.evaluation.statistics.better import compare
 from unseen.evaluation.statistics.table import of_queries
-from unseen.evaluation.tables import query_table, read_runs, read_table, write_table
+from unseen.evaluation.tables import query_table, read_runs, write_table
 from unseen.runtime.errors import UserError
 
 

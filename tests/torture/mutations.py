@@ -41,7 +41,7 @@ from unseen.config.document import Params
 from unseen.data.embeddings import read as read_embeddings
 from unseen.data.positions import read as read_positions
 from unseen.data.shards import Shards
-from unseen.evaluation.tables import read_table
+from unseen.data.tables import read_table
 from unseen.evaluation.vectors import read_vectors, sides_of
 from unseen.experiments.catalogue import studies
 from unseen.experiments.plan.files import plan
@@ -221,7 +221,7 @@ def kinds(folder: Path) -> dict[str, Kind]:
         "tables of the report": Kind(
             seeds.query_tables(folder),
             [of_file("queries.parquet", lambda path: read_table(path, "Run the stage again."))],
-            ("unseen.evaluation.tables",),
+            ("unseen.data.tables",),
             damaged,
         ),
         "shards": Kind(shards.files, [shards], ("unseen.data.shards",), shards.mutate),

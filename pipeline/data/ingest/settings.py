@@ -34,6 +34,29 @@ class FolderSource(Strict):
     seed: Seed = 0
 
 
+class ParquetSource(FolderSource):
+    """Images of a user in Parquet or Arrow tables, such as those of Hugging Face `datasets`: a file, or a
+    folder of files. Optional columns are `split`, `is_query` and `is_gallery`, as in the CSV of a folder."""
+
+    module: ClassVar[str] = "unseen.data.ingest.sources.parquet"
+    kind: Literal["parquet"] = "parquet"  # type: ignore[assignment]
+    images: str = "image"  # column of bytes, of paths relative to the folder, or of struct<bytes, path>
+    labels: str = "label"  # column of integers or text
+    # classes: all classes are divided by test_share, unless a column gives their split; files: the names of
+    # the files or of their folder begin with train, val or test. Validation classes are train classes.
+    split: Literal["classes", "files"] = "classes"
+
+
+class WebdatasetSource(FolderSource):
+    """Images of a user in tar archives, compressed or not: members `<key>.jpg` with `<key>.cls` or
+    `<key>.json`; an archive, or a folder of archives."""
+
+    module: ClassVar[str] = "unseen.data.ingest.sources.webdataset"
+    kind: Literal["webdataset"] = "webdataset"  # type: ignore[assignment]
+    labels: str = "cls"  # the member that is the label; json.<name>: a value of the member `json`
+    split: Literal["classes", "files"] = "classes"  # as for Parquet
+
+
 class CubSource(Strict):
     """CUB-200-2011: `CUB_200_2011.tgz`, or its content."""
 
@@ -195,6 +218,8 @@ class OutsideSource(PartSettings):
 _Own = (
     PartsSource
     | FolderSource
+    | ParquetSource
+    | WebdatasetSource
     | CubSource
     | CarsSource
     | SopSource

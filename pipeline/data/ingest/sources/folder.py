@@ -109,8 +109,8 @@ class Directory:
         return (self.path / name).read_bytes()
 
 
-class _Row(NamedTuple):
-    """One image with the values of the CSV."""
+class Row(NamedTuple):
+    """One image with the values of its table."""
 
     source: str
     label: str
@@ -141,16 +141,9 @@ def collection(source: FolderSource, scratch: Path | None = None) -> Collection:
     unread = [] if source.labels else unread_images(names)
     if unread and not rows:
         raise UserError(f"{root} contains no image that can be read. {unread_sentence(unread)}", CONVERT)
-    if any(row.split for row in rows):
-        split_of = _given_splits(rows, f"{root}/{source.labels}")
-    else:
-        test = held_out((row.label for row in rows), source.test_share, source.order, source.seed)
-        split_of = {row.label: "test" if row.label in test else "train" for row in rows}
-    pictures = [
-        Picture(row.source, row.label, split_of[row.label], row.is_query, row.is_gallery) for row in rows
-    ]
+    pictures = divided(rows, source, f"{root}/{source.labels}")
     known = {row.source for row in rows} | {source.labels, *unread}
-    facts = _unread_files([name for name in names if name not in known and not is_hidden(name)])
+    facts = unread_files([name for name in names if name not in known and not is_hidden(name)])
     if unread:
         facts["unread_images"] = unread
     if folders := system_folders(names):
@@ -165,7 +158,18 @@ def collection(source: FolderSource, scratch: Path | None = None) -> Collection:
     return Collection(str(root), pictures, partial(_read, files), facts)
 
 
-def _unread_files(names: list[str]) -> dict[str, Any]:
+def divided(rows: list[Row], source: FolderSource, table: str) -> list[Picture]:
+    """The pictures with the split of their class: that of the rows, or `test_share` of the classes are test,
+    chosen by `order` and `seed`. Raises UserError, with the name of the table, for a class in both splits."""
+    if any(row.split for row in rows):
+        split_of = _given_splits(rows, table)
+    else:
+        test = held_out((row.label for row in rows), source.test_share, source.order, source.seed)
+        split_of = {row.label: "test" if row.label in test else "train" for row in rows}
+    return [Picture(row.source, row.label, split_of[row.label], row.is_query, row.is_gallery) for row in rows]
+
+
+def unread_files(names: list[str]) -> dict[str, Any]:
     """The entries of the manifest for files that are neither read nor listed elsewhere: images, which a CSV
     does not list, and others."""
     images = [name for name in names if PurePosixPath(name).suffix.lower() in SUFFIXES | UNREAD_SUFFIXES]
@@ -250,7 +254,7 @@ def enumerated(names: list[str], count: int | None = None) -> str:
     return ", ".join(map(printable, names[:_LISTED])) + (f" and {hidden:,} more" if hidden else "")
 
 
-def _from_directories(root: Path, names: list[str]) -> list[_Row]:
+def _from_directories(root: Path, names: list[str]) -> list[Row]:
     images = [
         name for name in names if PurePosixPath(name).suffix.lower() in SUFFIXES and not is_hidden(name)
     ]
@@ -263,10 +267,10 @@ def _from_directories(root: Path, names: list[str]) -> list[_Row]:
     folders = [name.rpartition("/")[0] for name in images]
     require_one_folder(folders, str(root))
     rows = zip(images, folders, strict=True)
-    return [_Row(name, normal(folder), None, True, True) for name, folder in rows]
+    return [Row(name, normal(folder), None, True, True) for name, folder in rows]
 
 
-def _from_csv(files: Directory | Archive, names: list[str], labels: str) -> list[_Row]:
+def _from_csv(files: Directory | Archive, names: list[str], labels: str) -> list[Row]:
     table = f"{files.path}/{labels}"
     if labels not in names:
         tables = ", ".join(name for name in names if name.endswith(".csv")) or "none"
@@ -284,12 +288,12 @@ def _from_csv(files: Directory | Archive, names: list[str], labels: str) -> list
                 f"{line.place}: {files.path} contains no file {line.values['path']!r}.",
                 "Correct the path; it is relative to the source.",
             )
-        rows.append(_parse(line, name))
+        rows.append(row_of(line, name))
     return rows
 
 
-def _parse(line: Line, name: str) -> _Row:
-    """The values of one line of the CSV. name: of its file."""
+def row_of(line: Line, name: str) -> Row:
+    """The values of one line of a table. name: of its image."""
     values = line.values
     split = values.get("split")
     if split is not None and split not in SPLITS:
@@ -311,12 +315,12 @@ def _parse(line: Line, name: str) -> _Row:
                 f"{line.place}: unknown {column} {value!r}.", f"Write one of: {', '.join(_FLAGS)}."
             )
         flags.append(_FLAGS[value])
-    return _Row(name, values["label"], split, flags[0], flags[1])
+    return Row(name, values["label"], split, flags[0], flags[1])
 
 
-def _given_splits(rows: list[_Row], table: str) -> dict[str, str]:
+def _given_splits(rows: list[Row], table: str) -> dict[str, str]:
     """The split of each class in the CSV."""
-    first_of: dict[str, _Row] = {}  # by class
+    first_of: dict[str, Row] = {}  # by class
     for row in rows:
         first = first_of.setdefault(row.label, row)
         if first.split != row.split:

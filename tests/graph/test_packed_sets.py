@@ -1,0 +1,46 @@
+"""A set of Hugging Face `datasets` and one of WebDataset, from their files to the report."""
+
+import json
+from collections.abc import Iterator
+from copy import deepcopy
+
+import pytest
+from ruamel.yaml import YAML
+
+from tests.data.ingest.pictures import encode, pixels
+from tests.data.ingest.test_packed import members, stream, table, tar
+from tests.graph.conftest import NETWORK, Project
+
+pytestmark = [pytest.mark.graph, pytest.mark.timeout(900)]
+ROWS = [(label, encode(pixels(100 * label + image))) for image in range(4) for label in range(12)]
+
+
+@pytest.fixture
+def clean(project: Project) -> Iterator[Project]:
+    """The copy at its last commit, before and after the test."""
+    project.run("git reset -q --hard && git clean -fdq")
+    yield project
+    project.run("git reset -q --hard && git clean -fdq")
+
+
+def test_tables_and_archives_become_a_report(clean: Project) -> None:
+    raw = clean.path / "data/raw"
+    stream(table(ROWS), raw / "hub/data-00000-of-00001.arrow")
+    (raw / "tars").mkdir(parents=True)
+    for shard in range(2):
+        rows = ROWS[24 * shard : 24 * shard + 24]
+        tar(raw / f"tars/birds-{shard:03d}.tar", members([(label % 4, image) for label, image in rows]))
+    yaml, params = YAML(), clean.path / "params.yaml"
+    content = yaml.load(params.read_text(encoding="utf-8"))
+    content["run"].update({"datasets": ["hub", "tars"], "methods": ["ms"], "sweeps": []})
+    for dataset, kind in (("hub", "parquet"), ("tars", "webdataset")):
+        content["datasets"][dataset] = {"source": {"kind": kind}, "recipe": deepcopy(NETWORK)}
+    with params.open("w", encoding="utf-8") as file:
+        yaml.dump(content, file)
+    clean.run("dvc repro")
+    report = (clean.path / "data/report/index.html").read_text(encoding="utf-8")
+    for dataset in ("hub", "tars"):
+        metrics = json.loads((clean.path / f"data/metrics/{dataset}/ms/0.json").read_text())
+        assert 0 <= metrics["map_at_r"] <= 1
+        assert metrics["queries"] == 24
+        assert dataset in report
