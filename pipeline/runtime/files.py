@@ -18,6 +18,7 @@ from typing import Any
 from unseen.runtime.errors import UserError
 from unseen.runtime.flock import acquired, held
 from unseen.runtime.memory import memory_problem
+from unseen.runtime.mounts import beside, complete_exchange, exchange, waiting
 
 _MAKE_SPACE = "Make space, then run the same command again."
 # `dvc gc --workspace` is not an option: it deletes the cached models of all other commits.
@@ -227,16 +228,17 @@ def atomic_directory(path: Path) -> Iterator[Path]:
     or the new directory is complete: at `path`, or, between the two renames, at `.NAME.replaced`, from where
     `restore_directory` restores it. The remains of a killed process are removed first, so that only one
     process at a time may write `path`. The new directory is locked, so that those of killed processes are
-    recognised (leftovers.py). If `path` is a link, its target is replaced.
+    recognised (leftovers.py). If `path` is a link, its target is replaced. Of a mount point the entries are
+    exchanged (mounts.py).
     """
     with unwritable_is_an_error(Path(path)):
         path = Path(path).resolve()
         create_directory(path.parent)
         restore_directory(path)
-        for entry in path.parent.iterdir():
+        partial = beside(path, _partial(path).name)
+        for entry in partial.parent.iterdir():
             if _is_partial(entry.name, path.name) and entry.is_dir():
                 _remove_directory(entry)
-        partial = _partial(path)
         partial.mkdir()  # the system applies the umask
         try:
             with held(partial):
@@ -244,10 +246,13 @@ def atomic_directory(path: Path) -> Iterator[Path]:
                 for file in sorted(partial.rglob("*")):
                     _sync(file)
                 _sync(partial)
-                if path.is_dir():
-                    path.replace(_replaced(path))
-                partial.replace(path)
-            _sync(path.parent)
+                if partial.parent == path:
+                    exchange(partial, path)
+                else:
+                    if path.is_dir():
+                        path.replace(_replaced(path))
+                    partial.replace(path)
+            _sync(partial.parent)
         finally:
             shutil.rmtree(partial, ignore_errors=True)
             restore_directory(path)
@@ -260,6 +265,7 @@ def restore_directory(path: Path) -> None:
     writes it again must call this first.
     """
     path = Path(path).resolve()
+    complete_exchange(path)
     replaced = _replaced(path)
     if not replaced.exists():
         return
@@ -274,8 +280,10 @@ def restore_directory(path: Path) -> None:
 
 def complete_directory(path: Path) -> Path:
     """Where a reader finds the directory that `atomic_directory` wrote last: at `path`, or between its two
-    renames, also after a kill there, at `.NAME.replaced`."""
+    renames, also after a kill there, at `.NAME.replaced`; in a mount point, before the exchange, in it."""
     path = Path(path)
+    if (complete := waiting(path)) is not None:
+        return complete
     replaced = _replaced(path.resolve())
     return replaced if not path.exists() and replaced.exists() else path
 

@@ -25,6 +25,7 @@ from unseen.frozen.workers import embedding, processes_of
 from unseen.runtime.errors import UserError
 from unseen.runtime.files import restore_directory
 from unseen.runtime.lock import exclusive
+from unseen.runtime.mounts import beside, is_free
 from unseen.runtime.names import printable
 from unseen.training.export.model import device
 from unseen.training.precision import computes_with_bfloat16
@@ -54,7 +55,8 @@ def build(
     new pictures are added, missing ones are removed, and the vectors of unchanged files are kept if the model
     is the same. A picture is identified by its bytes, so moving files embeds nothing; a file with the path,
     size and modification time of the catalog is not read. A damaged catalog is built again from the pictures.
-    Vectors that a killed build had embedded are read from `<output>.unfinished`.
+    Vectors that a killed build had embedded are read from `<output>.unfinished`, or from
+    `.<output>.unfinished` in a mount point.
 
     `index` is the kind of index and its settings; None: that of the existing catalog, otherwise flat, or an
     approximate one from 10^6 pictures on (write.py).
@@ -76,7 +78,7 @@ def build(
     if index is not None and not stores_vectors(index):
         raise ValueError("the index of a catalog must contain the full vectors: set refine")
     photos, output = Path(photos), Path(output)
-    with exclusive(output.resolve().with_name(f".{output.resolve().name}.lock"), f"builds {output}"):
+    with exclusive(beside(output, f".{output.resolve().name}.lock"), f"builds {output}"):
         return _build(
             photos,
             output,
@@ -109,7 +111,7 @@ def _build(
     remove: bool,
 ) -> Catalog:
     restore_directory(output)
-    if output.exists() and not _is_catalog(output):
+    if output.exists() and not _is_catalog(output) and not is_free(output):
         raise UserError(f"{output} exists and is not a catalog.", "Choose another directory, or remove it.")
     with _model(output, model) as (source, model_name):
         embedder = Embedder(source, _precision(output, precision))
@@ -152,7 +154,7 @@ def _build_with(
     label_source = _label_source(output, labels)
     label_of = labels_of(label_source, pictures.paths, photos)
     suffix = "" if embedder.precision == "float32" else f"-{embedder.precision}"
-    unfinished = output.parent / f"{output.name}.unfinished" / f"{fingerprint[:16]}{suffix}"
+    unfinished = _unfinished(output) / f"{fingerprint[:16]}{suffix}"
     vectors = ArrayStore(unfinished, embedder.dim, VECTORS)
     if earlier is not None and _is_of_model(earlier, output, fingerprint, embedder.precision):
         vectors.add(earlier.sha256, earlier.vectors)
@@ -221,6 +223,12 @@ def _damaged(photos: Path, damaged: dict[str, str]) -> UserError:
     )
 
 
+def _unfinished(output: Path) -> Path:
+    """Where the vectors of unfinished builds are."""
+    place = beside(output, f".{output.resolve().name}.unfinished")
+    return output.parent / f"{output.name}.unfinished" if place.parent != output.resolve() else place
+
+
 def _is_catalog(output: Path) -> bool:
     """Whether a build made this directory, even if one of its files is missing. Others are never replaced."""
     return (output / ABOUT).is_file() or ((output / INDEX).is_file() and (output / PICTURES).is_file())
@@ -233,14 +241,14 @@ def _model(output: Path, model: Path | Network | None) -> Iterator[tuple[Path, s
     Raises UserError for a network that cannot be built, and without a model if the model of the catalog is
     damaged, or if there is no catalog and no default network.
     """
-    if model is None and output.exists():
+    if model is None and _is_catalog(output):
         yield _model_of(output)
         return
     if model is not None and not isinstance(model, Network):
         yield Path(model), str(model)
         return
     network = model or default_network()
-    directory = output.parent / f"{output.name}.unfinished" / MODEL
+    directory = _unfinished(output) / MODEL
     try:
         write_network(network, directory)
         yield directory, network.name
@@ -265,7 +273,7 @@ def _model_of(output: Path) -> tuple[Path, str]:
 
 def _earlier(output: Path) -> Catalog | None:
     """The existing catalog; None without one, or if it is damaged."""
-    if not output.exists():
+    if not _is_catalog(output):
         return None
     try:
         return Catalog(output, verify=True)
@@ -293,7 +301,7 @@ def _precision(output: Path, precision: Precision | Literal["auto"] | None) -> P
     if precision is not None:
         return precision
     try:
-        return precision_of(read_about(output)) if output.exists() else "float32"
+        return precision_of(read_about(output)) if _is_catalog(output) else "float32"
     except UserError:  # _earlier reports the damaged catalog
         return "float32"
 
@@ -315,7 +323,7 @@ def _label_source(output: Path, labels: str | None) -> str:
     """The source of the labels, as catalog.json contains it: a CSV by its absolute path."""
     if labels is None:
         try:
-            return str(read_about(output)["labels"]) if output.exists() else NONE
+            return str(read_about(output)["labels"]) if _is_catalog(output) else NONE
         except UserError:  # _earlier reports the damaged catalog
             return NONE
     return labels if labels in (NONE, FOLDERS) else str(Path(labels).resolve())
