@@ -7,7 +7,7 @@ from markupsafe import Markup
 
 from unseen.evaluation.headline import in_percent
 from unseen.experiments.ladder.ladder import Rung
-from unseen.report.html import FOLDER, environment, style
+from unseen.report.html import environment, style
 
 
 def cells(rung: Rung) -> tuple[str, ...]:
@@ -41,7 +41,7 @@ def page(
         for rung in frozen
     ]
     return (
-        environment(FOLDER)
+        environment()
         .get_template("ladder.html")
         .render(
             css=style(),

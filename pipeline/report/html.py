@@ -9,9 +9,10 @@ FOLDER = Path(__file__).parent
 
 
 def environment(*folders: Path) -> Environment:
-    """The templates of some folders. Values are escaped, and a missing one is an error."""
+    """The templates of some folders and of this one, whose base.html is the frame of a page. Values are
+    escaped, and a missing one is an error."""
     return Environment(
-        loader=FileSystemLoader(folders),
+        loader=FileSystemLoader((*folders, FOLDER)),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,

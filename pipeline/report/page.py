@@ -161,7 +161,7 @@ def build(
 
 
 def template_environment() -> Environment:
-    environment = html.environment(html.FOLDER, html.FOLDER / "sections")
+    environment = html.environment(html.FOLDER / "sections")
     environment.keep_trailing_newline = True
     environment.filters |= {
         "percent": words.percent,
