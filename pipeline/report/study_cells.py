@@ -28,9 +28,8 @@ class Column:
     @property
     def title(self) -> str:
         kind = "" if self.kind == "selected" else f"{self.kind} "
-        return f"{self.printed_for}: {kind}{name_of(self.metric)}" if self.printed_for else (
-            f"{kind}{name_of(self.metric)}"
-        )  # fmt: skip
+        of = f"{self.printed_for}: " if self.printed_for else ""
+        return f"{of}{kind}{name_of(self.metric)}"
 
 
 @dataclass(frozen=True)

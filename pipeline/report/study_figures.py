@@ -4,6 +4,7 @@ differences of rows from their baselines."""
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+from markupsafe import Markup
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
@@ -15,7 +16,7 @@ from unseen.report.words import name_of
 _LOGARITHMIC = 20  # smallest ratio of the ends of a positive axis with a logarithmic scale
 
 
-def charts(table: StudyTable, name: str) -> list[str]:
+def charts(table: StudyTable, name: str) -> list[Markup]:
     """The charts of a study as inline SVG: one line chart, or a heat map per series; none without axes."""
     return [
         inline(figure, f"{name}-{number}", description)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from unseen.report import study_figures as figures
 from unseen.report.report_data import ReportData
-from unseen.report.study_cells import Column, Ours, StudyTable, is_plain
+from unseen.report.study_cells import Column, Line, StudyTable, is_plain
 from unseen.report.study_table import study_table
 from unseen.report.svg import PRINT, save
 from unseen.runtime.progress import track
@@ -18,6 +18,7 @@ _SPECIAL = {
     "^": r"\textasciicircum{}",
     "~": r"\textasciitilde{}",
 } | {character: f"\\{character}" for character in "&%$#_{}"}
+_PARTS = {"printed": ("printed", "printed deviation"), "ours": ("ours", "deviation")}
 
 
 def write_studies(report_data: ReportData, directory: Path) -> None:
@@ -53,78 +54,69 @@ def names(table: StudyTable) -> list[str]:
 def csv_rows(table: StudyTable) -> Iterator[list[str]]:
     """A header, and a row per line. A column has the printed number and its deviation, our mean and its
     deviation, and their difference, as far as the table has them."""
-    heads = [f"{column.title} {part}" for column in table.columns for part in _parts(table, column)]
-    yield ["row", "method", *heads, *(["differing conditions"] if table.is_printed else [])]
+    parts = [
+        (place, part)
+        for place, column in enumerate(table.columns)
+        for sides in [_sides(table, column)]
+        for part in (*(part for side in sides for part in _PARTS[side]), *["difference"] * (len(sides) - 1))
+    ]
+    conditions = ["differing conditions"] if table.is_printed else []
+    yield ["row", "method", *(f"{table.columns[place].title} {part}" for place, part in parts), *conditions]
     for line in table.lines:
-        cells: list[str] = []
-        for cell, column in zip(line.cells, table.columns, strict=True):
-            printed = cell.printed
-            ours, deviation = _numbers(cell.ours, column)
-            values = {
-                "printed": printed.text if printed else "",
-                "printed deviation": (printed.deviation or "") if printed else "",
-                "ours": ours,
-                "deviation": deviation,
-                "difference": _rounded(cell.difference, column),
-            }
-            cells += [values[part] for part in _parts(table, column)]
+        values = _values(table, line)
         conditions = ["; ".join(line.differences)] if table.is_printed else []
-        yield [line.label, line.method or "", *cells, *conditions]
+        yield [line.label, line.method or "", *(values[place][part] for place, part in parts), *conditions]
 
 
 def latex(table: StudyTable) -> str:
     """A tabular of package booktabs: the printed number, ours, or both, for each column."""
-    widths = [len(_sides(table, column)) for column in table.columns]
+    sides = [(place, side) for place, column in enumerate(table.columns) for side in _sides(table, column)]
     heads = [
-        rf"\multicolumn{{{width}}}{{c}}{{{_escaped(column.title)}}}"
-        for width, column in zip(widths, table.columns, strict=True)
+        rf"\multicolumn{{{len(_sides(table, column))}}}{{c}}{{{_escaped(column.title)}}}"
+        for column in table.columns
     ]
+    names = [{"printed": "paper", "ours": "ours"}[side] for _, side in sides]
     lines = [
         f"% {table.study.name} on {table.dataset}: {table.study.title}",
-        rf"\begin{{tabular}}{{l{'r' * sum(widths)}}}",
+        rf"\begin{{tabular}}{{l{'r' * len(sides)}}}",
         r"\toprule",
         f" & {' & '.join(heads)} \\\\",
-        f" & {' & '.join(side for column in table.columns for side in _sides(table, column))} \\\\",
+        f" & {' & '.join(names)} \\\\",
         r"\midrule",
     ]
     for line in table.lines:
-        cells: list[str] = []
-        for cell, column in zip(line.cells, table.columns, strict=True):
-            printed = (cell.printed.text, cell.printed.deviation) if cell.printed else ("", None)
-            values = {"paper": printed, "ours": _numbers(cell.ours, column)}
-            cells += [_with_deviation(*values[side]) for side in _sides(table, column)]
-        lines.append(f"{_escaped(line.label)} & {' & '.join(cells)} \\\\")
+        values = _values(table, line)
+        cells = [[values[place][part] for part in _PARTS[side]] for place, side in sides]
+        texts = [rf"{value} $\pm$ {spread}" if spread else value or "--" for value, spread in cells]
+        lines.append(f"{_escaped(line.label)} & {' & '.join(texts)} \\\\")
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", ""])
 
 
-def _parts(table: StudyTable, column: Column) -> tuple[str, ...]:
-    """The columns of a column in the CSV file."""
-    if column.printed_for:
-        return ("printed", "printed deviation")
-    printed = ("printed", "printed deviation", "ours", "deviation", "difference")
-    return printed if table.is_printed else ("ours", "deviation")
-
-
 def _sides(table: StudyTable, column: Column) -> tuple[str, ...]:
-    """The columns of a column in the LaTeX table."""
+    """The sides of a column that the table has, keys of _PARTS."""
     if column.printed_for:
-        return ("paper",)
-    return ("paper", "ours") if table.is_printed else ("ours",)
+        return ("printed",)
+    return ("printed", "ours") if table.is_printed else ("ours",)
 
 
-def _with_deviation(value: str, deviation: str | None) -> str:
-    return rf"{value} $\pm$ {deviation}" if deviation else value or "--"
-
-
-def _numbers(ours: Ours | None, column: Column) -> tuple[str, str]:
-    if ours is None:
-        return "", ""
-    return _rounded(ours.value, column), _rounded(ours.deviation, column)
-
-
-def _rounded(value: float | None, column: Column) -> str:
-    """Two digits of percent; four of a number of order one."""
-    return "" if value is None else f"{value:.{4 if is_plain(column.metric) else 2}f}"
+def _values(table: StudyTable, line: Line) -> list[dict[str, str]]:
+    """The numbers of each column as text: two digits of percent, four of a number of order one."""
+    values = []
+    for cell, column in zip(line.cells, table.columns, strict=True):
+        numbers = {
+            "ours": cell.ours and cell.ours.value,
+            "deviation": cell.ours and cell.ours.deviation,
+            "difference": cell.difference,
+        }
+        digits = 4 if is_plain(column.metric) else 2
+        values.append(
+            {name: "" if value is None else f"{value:.{digits}f}" for name, value in numbers.items()}
+            | {
+                "printed": cell.printed.text if cell.printed else "",
+                "printed deviation": (cell.printed.deviation or "") if cell.printed else "",
+            }
+        )
+    return values
 
 
 def _escaped(text: str) -> str:

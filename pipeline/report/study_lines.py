@@ -1,20 +1,72 @@
-"""The columns and lines of a table of a study.
+"""The columns and lines of a table of a study, and our numbers in it over the seeds of the run.
 
 If the paper prints numbers for the data set, the lines are the printed rows, and the columns the printed
 columns. Otherwise the lines are the rows of the study, and the columns are our metrics and, for the order of
 the rows, the printed column of each data set of the paper.
 """
 
+import statistics
 from collections.abc import Sequence
+from typing import Any
 
 from unseen.config.inputs import StudyInputs, StudyRowInputs
 from unseen.experiments.catalogue import printed_key
 from unseen.experiments.printed import Number, Row
 from unseen.experiments.printed.model import rows as printed_rows
-from unseen.report.sections.published import ENSEMBLES, differences, unstated
-from unseen.report.study_cells import Cell, Column, Line
-from unseen.report.study_numbers import Numbers
+from unseen.report.report_data import ReportData
+from unseen.report.sections.published import ENSEMBLES, OurNumbers, differences, numbers_of, unstated
+from unseen.report.study_cells import OF_HISTORY, Cell, Column, Line, Ours, is_plain
 from unseen.report.summary import HEADLINE, Summary
+
+
+class Numbers:
+    """Our numbers of a data set."""
+
+    def __init__(self, report_data: ReportData, dataset: str, summary: Summary) -> None:
+        self.report_data, self.dataset, self.summary = report_data, dataset, summary
+        self._kinds: dict[tuple[str, tuple[str, ...]], dict[str, OurNumbers]] = {}
+
+    def kinds(self, method: str, metrics: tuple[str, ...]) -> dict[str, OurNumbers]:
+        """The numbers of each kind, with their conditions."""
+        key = (method, metrics)
+        if key not in self._kinds:
+            numbers = numbers_of(self.report_data, self.dataset, self.summary, method, metrics)
+            self._kinds[key] = {entry.kind: entry for entry in numbers}
+        return self._kinds[key]
+
+    def of(self, method: str, column: Column) -> Ours | None:
+        """Mean and deviation over the seeds; None if the run has no such metric."""
+        if column.kind in ENSEMBLES.values():
+            ensemble = self.report_data.ensembles.get((self.dataset, method), {})
+            name = f"{column.kind}_{column.metric}"
+            if name not in ensemble:
+                return None
+            return Ours(100 * ensemble[name], 100 * ensemble[f"{name}_std"])
+        if is_plain(column.metric):
+            values = self._plain(method, column.metric)
+            if not values:
+                return None
+            return Ours(statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else None)
+        value = self.summary.of(method, column.metric, column.kind)
+        if value is None:
+            return None
+        return Ours(100 * value.value, None if value.deviation is None else 100 * value.deviation)
+
+    def _plain(self, method: str, metric: str) -> list[float]:
+        """A metric that is not a share, of each seed."""
+        if metric in OF_HISTORY:
+            histories = [run.history for run in self.report_data.of(self.dataset, method)]
+            return [
+                statistics.fmean(row[metric] for row in history)
+                for history in histories
+                if history and all(metric in row for row in history)
+            ]
+        rows = [entry["row"] for entry in self.report_data.analysed(self.dataset, method)]
+        return [row[metric] for row in rows if row.get(metric) is not None]
+
+    def recipe(self, method: str) -> dict[str, Any]:
+        recipe: dict[str, Any] = self.report_data.of(self.dataset, method)[0].recipe["recipe"]
+        return recipe
 
 
 def printed_of(study: StudyInputs) -> list[Row]:

@@ -18,6 +18,7 @@ from unseen.report.recipes import text
 from unseen.report.report_data import ReportData
 from unseen.report.study_cells import Cell, Column, Gain, Line, Ours, Point, Rank, StudyTable
 from unseen.report.study_lines import (
+    Numbers,
     columns_of,
     kind_of,
     own_columns,
@@ -25,7 +26,6 @@ from unseen.report.study_lines import (
     printed_lines,
     printed_of,
 )
-from unseen.report.study_numbers import Numbers
 from unseen.report.summary import summarize
 
 

@@ -2,8 +2,6 @@
 
 from typing import Any
 
-from markupsafe import Markup
-
 from unseen.experiments.printed.model import names as papers
 from unseen.report import study_figures as figures
 from unseen.report.dataset import DataSet
@@ -30,39 +28,17 @@ def content(dataset: DataSet) -> dict[str, Any] | None:
 def _study(table: StudyTable, anchor: str, seeds: int) -> dict[str, Any]:
     study = table.study
     return {
-        "name": study.name,
-        "title": study.title,
+        "of": table,
         "item": f"{papers()[study.paper]} {study.item}" if study.paper else "",
-        "is_printed": table.is_printed,
         "is_heat_map": len(study.axes) == 2 and any(point.printed is not None for point in table.points),
         "reference": listed(sorted({c.printed_for for c in table.columns if c.printed_for}) or [""]),
         "several_seeds": seeds > 1,
-        "missing": study.missing,
-        "shows": study.shows,
-        "columns": [column.title for column in table.columns],
-        "lines": [
-            {
-                "label": line.label,
-                "method": line.method,
-                "cells": [
-                    _cell(cell, column) for cell, column in zip(line.cells, table.columns, strict=True)
-                ],
-                "differences": line.differences,
-                "unstated": line.unstated,
-                "notes": line.notes,
-            }
-            for line in table.lines
-        ],
-        "has_conditions": table.is_printed,
+        "lines": [(line, list(map(_cell, line.cells, table.columns))) for line in table.lines],
         "doubtful": any(
             cell.printed and not cell.printed.reliable for line in table.lines for cell in line.cells
         ),
-        "ranks": [
-            {"column": rank.column.title, "rho": f"{rank.rho:+.2f}".replace("-", "−"), "rows": rank.rows}
-            for rank in table.ranks
-        ],
-        "metric": name_of(study.metric),
-        "charts": [Markup(figure) for figure in figures.charts(table, anchor)],
+        "ranks": [(rank, f"{rank.rho:+.2f}".replace("-", "−")) for rank in table.ranks],
+        "charts": figures.charts(table, anchor),
         "files": [f"studies/{study.name}/{name}" for name in names(table)],
     }
 
