@@ -1,5 +1,6 @@
 """The results of all stages -> one HTML page that opens offline."""
 
+from dataclasses import replace
 from pathlib import Path
 
 from unseen.config.inputs import ReportInputs, read_inputs
@@ -28,6 +29,9 @@ def run() -> None:
         seeds=axes.seeds,
         sweeps=inputs.sweeps,
         ensembles=axes.ensembles,
+    )
+    data = replace(
+        data,
         like=inputs.like,
         revision=revision_of(Path()),
         costs=inputs.costs,

@@ -1,8 +1,8 @@
 """The report: numbers, curves and galleries of a run on one HTML page that opens offline.
 
 report_data.py reads the results of the other stages. dataset.py computes what the sections of a data set
-share, with summary.py (means over seeds), comparison.py (paired comparison of all methods),
-joint_intervals.py and analysis.py. sections/ has one module and one template per section; svg.py draws their
+share, with summary.py (means over seeds), joint_intervals.py, comparison.py (paired comparisons) and
+analysis.py. sections/ has one module and one template per section; svg.py draws their
 figures. page.py lists the sections in the order of the page.
 """
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from unseen.evaluation.analysis.analyze import COLUMNS
 from unseen.report.report_data import ReportData
+from unseen.report.words import decimals, percent, span
 
 NETWORKS = ("selected", "untrained")
 Means = Mapping[str, float | None]
@@ -71,6 +72,20 @@ def means_over_seeds(rows: Sequence[Mapping[str, Any]]) -> dict[str, float | Non
             within = statistics.fmean(value**2 for value in columns[name])
             means[name] = (within + statistics.pvariance(columns[mean])) ** 0.5
     return means
+
+
+def match_errors(points: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
+    """FNMR at FMR (pipeline/evaluation/analysis/verification.py) as cells: one row for each operating
+    point."""
+    return [
+        {
+            "rate": f"{100 * point['rate']:g}",
+            "similarity": decimals(point["threshold"]),
+            "fnmr": percent(point["fnmr"]),
+            "interval": span(point["low"], point["high"]),
+        }
+        for point in points
+    ]
 
 
 def write_analysis(report_data: ReportData, path: Path) -> None:

@@ -3,11 +3,15 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 from unseen.data.shards import Shards
 from unseen.report.analysis import Analysis, read_analysis
 from unseen.report.comparison import Lead, Pair, compare_methods, lead_of
 from unseen.report.joint_intervals import LANDMARKS, joint_intervals
+from unseen.report.names import labels_of
+from unseen.report.overlays import Overlay
+from unseen.report.pictures import Thumbnail, thumbnails
 from unseen.report.report_data import HistoryRow, ReportData, RunResults
 from unseen.report.summary import Best, Summary, best_method, summarize
 from unseen.report.svg import SERIES, dash_pattern
@@ -52,6 +56,20 @@ class GallerySize:
 
 
 @dataclass(frozen=True)
+class Picture:
+    """An image of a gallery. `right` is None for a query itself."""
+
+    row: int
+    image: str  # data URI
+    class_name: str
+    label: str  # the part of the class name that differs between classes
+    source: str  # path within the data set
+    right: bool | None = None
+    similarity: float | None = None
+    overlay: Overlay | None = None  # its heat map
+
+
+@dataclass(frozen=True)
 class DataSet:
     """`anchor` is the prefix of all HTML ids of the data set."""
 
@@ -89,6 +107,32 @@ class DataSet:
         return "queries" if self.is_landmarks else "classes"
 
     @cached_property
+    def labels(self) -> list[str]:
+        """The short name of each class."""
+        return labels_of(self.shards.class_names)
+
+    @cached_property
+    def thumbnail(self) -> Thumbnail:
+        return thumbnails(self.shards, self.gallery.thumbnail)
+
+    def picture(self, row: int, image: str | None = None, **of_match: Any) -> Picture:
+        """The picture of an image. image: a data URI instead of its thumbnail. of_match: right, similarity,
+        overlay."""
+        label = self.shards.labels[row]
+        return Picture(
+            row,
+            image or self.thumbnail(row),
+            self.shards.class_names[label],
+            self.labels[label],
+            self.shards.source(row),
+            **of_match,
+        )
+
+    @cached_property
+    def styles(self) -> dict[str, MethodStyle]:
+        return {method.name: method for method in self.methods}
+
+    @cached_property
     def methods(self) -> tuple[MethodStyle, ...]:
         return styles_of(self.report_data.methods, self.anchor, self.report_data.like)
 
@@ -107,11 +151,8 @@ class DataSet:
 
     @cached_property
     def summary(self) -> Summary:
-        joint = (
-            {name: joint_intervals(self.runs(name)) for name in self.report_data.methods}
-            if self.seeds > 1
-            else {}
-        )
+        methods = self.report_data.methods if self.seeds > 1 else ()
+        joint = {name: joint_intervals(self.runs(name)) for name in methods}
         return summarize([(run.method, run.metrics) for run in self.runs()], self.report_data.methods, joint)
 
     @cached_property

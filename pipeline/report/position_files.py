@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 from markupsafe import escape
 
-from unseen.data.positions import PositionMap, Positions
+from unseen.data.positions import Positions
 from unseen.data.shards import Shards
 from unseen.report import pictures
 from unseen.report.heat_maps import data_uri
@@ -36,13 +36,13 @@ def write_positions(report_data: ReportData, directory: Path) -> None:
 
 def svg(shards: Shards, positions: Positions, title: str) -> str:
     """The picture of all queries. Equal maps give equal bytes."""
-    lines = [
-        [
-            (pictures.data_uri(shards.image(query.row_id), SIZE), "query"),
-            *_tiles(shards, positions, query.row_id),
-        ]
-        for query in positions.queries
-    ]
+    lines = []
+    for query in positions.queries:
+        line = [(pictures.data_uri(shards.image(query.row_id), SIZE), "query")]
+        for each, caption, right in chosen(positions, query):
+            match = {None: "", True: "right match, ", False: "wrong match, "}[right]
+            line.append((data_uri(shards.image(each.row_id), each, SIZE), match + caption))
+        lines.append(line)
     step_x, step_y = SIZE + GAP, SIZE + TEXT + GAP
     width, height = GAP + step_x * max(map(len, lines), default=1), GAP + TEXT + step_y * len(lines)
     parts = [
@@ -77,20 +77,3 @@ def csv_rows(positions: Positions) -> Iterator[list[str]]:
                     f"{float(weight):.6g}",
                     prototype,
                 ]
-
-
-def _tiles(shards: Shards, positions: Positions, row: int) -> list[tuple[str, str]]:
-    query = next(query for query in positions.queries if query.row_id == row)
-    return [
-        (_heat(shards, each), _words(caption, right)) for each, caption, right in chosen(positions, query)
-    ]
-
-
-def _words(caption: str, right: bool | None) -> str:
-    if right is None:
-        return caption
-    return f"{'right' if right else 'wrong'} match, {caption}"
-
-
-def _heat(shards: Shards, each: PositionMap) -> str:
-    return data_uri(shards.image(each.row_id), each, SIZE)

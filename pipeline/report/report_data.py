@@ -2,7 +2,7 @@
 
 import csv
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -65,7 +65,8 @@ class ReportData:
     analysis: list[dict[str, Any]]  # {"row", "curves", "files"} of each run and network, from data/analysis
     sweeps: list[Sweep]
     ensembles: dict[tuple[str, str], dict[str, Any]]  # data/metrics/<d>/<m>/ensemble.json by (d, m)
-    like: dict[str, str] = field(default_factory=dict)  # variant -> the published method that it is like
+    # variant -> the published method that it is like; published methods may be mapped to themselves
+    like: dict[str, str] = field(default_factory=dict)
     revision: Revision | None = None  # of the code
     costs: dict[str, dict[str, Cost]] = field(default_factory=dict)  # data set -> method -> cost
     studies: tuple[StudyInputs, ...] = ()  # that the run covers
@@ -104,18 +105,11 @@ def read_report_data(
     seeds: Sequence[int],
     sweeps: Sequence[tuple[str, str]] = (),
     ensembles: Sequence[str] = (),
-    like: Mapping[str, str] | None = None,
-    revision: Revision | None = None,
-    costs: Mapping[str, dict[str, Cost]] | None = None,
-    studies: Sequence[StudyInputs] = (),
-    own_photos: Sequence[str] = (),
-    control: str | None = None,
 ) -> ReportData:
     """Reads the outputs of the runs datasets x methods x seeds, of the sweeps and of the ensembles under
     `root`, data/.
 
-    sweeps: (data set, method) pairs.
-    like: the published method of each variant; published methods may be mapped to themselves or omitted.
+    sweeps: (data set, method) pairs. The fields that no file has keep their defaults.
     Raises UserError naming the first file that is missing or cannot be read.
     """
     analyses = [
@@ -139,18 +133,12 @@ def read_report_data(
             for dataset in datasets
             for method in ensembles
         },
-        like=dict(like or {}),
-        revision=revision,
-        costs=dict(costs or {}),
-        studies=tuple(studies),
         positions={
             (dataset, method): read_positions(root / "positions" / dataset / method / f"{seeds[0]}.arrow")
             for dataset in datasets
             for method in methods
         },
         object_shares=[row for analysis in analyses for row in analysis["object_shares"]],
-        own_photos=tuple(own_photos),
-        control=control,
     )
 
 

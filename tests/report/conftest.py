@@ -4,6 +4,7 @@ analysis."""
 import csv
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -350,7 +351,7 @@ def papers_project(make_project: Callable[..., Path]) -> Path:
 @pytest.fixture(scope="session")
 def papers_inputs(papers_project: Path) -> ReportData:
     like = {"ms": "ms", "gsp": "gsp", "gsp-soft": "gsp"}
-    return read_report_data(papers_project, ("cub",), tuple(like), (0,), like=like)
+    return replace(read_report_data(papers_project, ("cub",), tuple(like), (0,)), like=like)
 
 
 @pytest.fixture(scope="session")
@@ -376,6 +377,5 @@ def study_inputs(make_project: Callable[..., Path]) -> ReportData:
                 path = root / f"models/{dataset}/{row}/{seed}/recipe.json"
                 write_json(path, json.loads(path.read_text(encoding="utf-8")) | {"recipe": recipe})
     studies = studies_of_run(params, tuple(rows))
-    return read_report_data(
-        root, ("cub", "birds"), rows, (0, 1), like={row: row for row in rows}, studies=studies
-    )
+    data = read_report_data(root, ("cub", "birds"), rows, (0, 1))
+    return replace(data, like={row: row for row in rows}, studies=studies)

@@ -11,7 +11,7 @@ from matplotlib.patches import Rectangle
 
 from unseen.report.analysis import Means
 from unseen.report.dataset import DataSet
-from unseen.report.names import labels_of, shorten
+from unseen.report.names import shorten
 from unseen.report.svg import INK, MUTED, WIDE, inline, method_rows, panel, plain, style_of
 from unseen.report.words import percent
 
@@ -23,7 +23,7 @@ def content(dataset: DataSet) -> dict[str, Any] | None:
     """None if no method has attributes."""
     analysis, positions, anchor = dataset.analysis, dataset.positions, dataset.anchor
     names = dataset.shards.class_names
-    labels = labels_of(names)
+    labels = dataset.labels
     charts = []
     if any(row.get("transfer_map_cosine") is not None for row in analysis.selected_means.values()):
         charts.append(transfer(analysis.means, positions, f"{anchor}-transfer"))

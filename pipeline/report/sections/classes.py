@@ -10,7 +10,6 @@ import pyarrow.compute as pc
 from jaxtyping import Float, Int
 
 from unseen.report.dataset import DataSet
-from unseen.report.names import labels_of
 from unseen.report.report_data import RunResults
 from unseen.report.words import percent
 
@@ -33,7 +32,7 @@ def content(dataset: DataSet) -> dict[str, Any] | None:
     if dataset.is_landmarks or dataset.best is None:
         return None
     names = dataset.shards.class_names
-    labels = labels_of(names)
+    labels = dataset.labels
     scores = {method.name: scores_of(dataset.runs(method.name)) for method in dataset.methods}
     best = scores[dataset.best.method]
     hardest = sorted(best, key=lambda label: (best[label][0], label))[:COUNT]
@@ -50,18 +49,8 @@ def content(dataset: DataSet) -> dict[str, Any] | None:
             }
             for label in hardest
         ],
-        "confusions": [
-            {
-                "label": labels[pair.label],
-                "name": names[pair.label],
-                "other": labels[pair.other],
-                "other_name": names[pair.other],
-                "share": percent(pair.count / pair.queries),
-                "count": pair.count,
-                "queries": pair.queries,
-            }
-            for pair in confused
-        ],
+        "confusions": confused,
+        "names": names,
     }
 
 

@@ -11,14 +11,13 @@ def content(dataset: DataSet) -> dict[str, Any] | None:
     costs, summary = dataset.report_data.costs.get(dataset.name, {}), dataset.summary
     if not costs:
         return None
-    styles = {method.name: method for method in dataset.methods}
     rows = []
     for method in summary.ranked():
         value = summary.of(method, summary.headline)
         recipe = dataset.runs(method)[0].recipe["recipe"]
         rows.append(
             {
-                "method": styles[method],
+                "method": dataset.styles[method],
                 "network": recipe["backbone"]["name"],
                 "size": recipe["input"]["size"],
                 "parameters": f"{costs[method].parameters / 1e6:.2f}",

@@ -8,7 +8,6 @@ import numpy as np
 from scipy.spatial import ConvexHull
 
 from unseen.report.dataset import DataSet
-from unseen.report.names import labels_of
 from unseen.report.pictures import data_uri
 from unseen.report.svg import SERIES
 from unseen.report.words import percent
@@ -21,8 +20,8 @@ def content(dataset: DataSet) -> dict[str, Any] | None:
     curves = {name: curve["map"] for name, curve in dataset.analysis.first_curves.items() if curve.get("map")}
     if not curves:
         return None
-    shards, names = dataset.shards, dataset.shards.class_names
-    short = labels_of(names)
+    shards = dataset.shards
+    short = dataset.labels
     first = next(iter(curves.values()))
     labels = list(dict.fromkeys(first["labels"]))
     colours = {label: number % len(SERIES) for number, label in enumerate(labels)}

@@ -11,10 +11,8 @@ import pyarrow as pa
 from jaxtyping import Int
 
 from unseen.data.judge import judge_of
-from unseen.report.dataset import DataSet
-from unseen.report.names import labels_of
-from unseen.report.overlays import Overlay, Overlays
-from unseen.report.pictures import Thumbnail, thumbnails
+from unseen.report.dataset import DataSet, Picture
+from unseen.report.overlays import Overlays
 from unseen.report.report_data import RunResults
 from unseen.report.words import name_of, percent
 
@@ -23,20 +21,6 @@ MEASURES = {
     "ap_at_r": "AP@R",
     "medium_ap": "AP",
 }  # columns of the per-query files; the first that exists is used
-
-
-@dataclass(frozen=True)
-class Picture:
-    """`right` is None for the query itself."""
-
-    row: int
-    image: str  # data URI
-    class_name: str
-    label: str  # the part of the class name that differs between classes
-    source: str  # path within the data set
-    right: bool | None = None
-    similarity: float | None = None
-    overlay: Overlay | None = None  # its heat map
 
 
 @dataclass(frozen=True)
@@ -60,12 +44,11 @@ class Group:
 
 def content(dataset: DataSet) -> dict[str, Any]:
     """One gallery per method, of its first seed; the gallery of the best method is open."""
-    small = thumbnails(dataset.shards, dataset.gallery.thumbnail)
     headline = dataset.summary.headline
     galleries = []
     for method in dataset.methods:
         run = dataset.runs(method.name)[0]
-        overlays, query = viewer(dataset, run, small)
+        overlays, query = viewer(dataset, run)
         value = dataset.summary.of(method.name, headline)
         note = f"{name_of(headline)} {percent(value.value)}" if value else ""
         galleries.append(
@@ -122,9 +105,7 @@ def choose(
     return [(title, positions) for title, positions in groups if len(positions)]
 
 
-def viewer(
-    dataset: DataSet, run: RunResults, thumbnail: Thumbnail
-) -> tuple[Overlays, Callable[[int], Query]]:
+def viewer(dataset: DataSet, run: RunResults) -> tuple[Overlays, Callable[[int], Query]]:
     """The heat maps of a run, and a function from the position of a query in its table to the query with its
     nearest test images that are right or wrong, and an image that should be among them if none is right."""
     shards, queries, neighbours = dataset.shards, run.queries, run.neighbours
@@ -132,23 +113,11 @@ def viewer(
     row_ids, measure = queries["row_id"].to_numpy(), measure_of(queries)
     judge, gallery = judge_of(shards), shards.rows("test")
     gallery = gallery[shards.is_gallery[gallery]]
-    labels = labels_of(shards.class_names)
     position_of = {int(row): position for position, row in enumerate(neighbours["row_id"].to_numpy())}
 
-    def picture(
-        row: int, compared: int | None, right: bool | None = None, similarity: float | None = None
-    ) -> Picture:
-        label = shards.labels[row]
-        return Picture(
-            row,
-            thumbnail(row),
-            class_name=shards.class_names[label],
-            label=labels[label],
-            source=shards.source(row),
-            right=right,
-            similarity=similarity,
-            overlay=overlays.overlay(row, int(shards.sizes[row, 0]), int(shards.sizes[row, 1]), compared),
-        )
+    def shown(row: int, compared: int | None, **of_match: Any) -> Picture:
+        overlay = overlays.overlay(row, int(shards.sizes[row, 0]), int(shards.sizes[row, 1]), compared)
+        return dataset.picture(row, overlay=overlay, **of_match)
 
     def relevant(row: int) -> list[int]:
         return [int(match) for match in gallery if match != row and judge(row, int(match))]
@@ -159,7 +128,7 @@ def viewer(
             neighbours[name][position_of[row]].as_py() for name in ("neighbours", "similarities")
         )
         judged = [
-            picture(match, row, right, similarity)
+            shown(match, row, right=right, similarity=similarity)
             for match, similarity in zip(nearest, similarities, strict=True)
             if (right := judge(row, match)) is not None
         ]
@@ -168,10 +137,10 @@ def viewer(
         if not any(match.right for match in nearest_matches):
             missing = next((match for match in judged if match.right), None)
             if missing is None and (others := relevant(row)):
-                missing = picture(others[0], row, True)
+                missing = shown(others[0], row, right=True)
         has_first = "first_positive" in queries.column_names
         return Query(
-            picture=picture(row, next((match.row for match in judged if match.right), None)),
+            picture=shown(row, next((match.row for match in judged if match.right), None)),
             matches=nearest_matches,
             score=queries[measure][position].as_py(),
             measure=MEASURES[measure],

@@ -15,13 +15,11 @@ from unseen.evaluation.statistics.better import DECIDABLE, LEAST, Verdict, compa
 from unseen.evaluation.statistics.table import of_queries
 from unseen.evaluation.tables import file_of, read_runs
 from unseen.evaluation.unknown import calibrate, rivals
+from unseen.report.analysis import match_errors
 from unseen.report.comparison import COMPARED, bounds
 from unseen.report.dataset import DataSet
 from unseen.report.doubtful_labels import doubtful_labels
 from unseen.report.joint_intervals import column_of
-from unseen.report.match_errors import match_errors
-from unseen.report.names import labels_of
-from unseen.report.pictures import thumbnails
 from unseen.report.sections.classes import confusions
 from unseen.report.summary import FLOOR
 from unseen.report.words import counted, name_of, percent, points, signed_points
@@ -38,15 +36,14 @@ def content(dataset: DataSet) -> dict[str, Any] | None:
         return None
     method = dataset.best.method
     embeddings = read(dataset.runs(method)[0].embeddings)
-    photos = _Photos(dataset)
     gains = gains_of(dataset, method)
     return {
         "method": method,
         "answer": answer(*gains[0]),
         "gains": [_gain(*gain) for gain in gains],
         "errors": errors_of(dataset, method),
-        "identical": _identical(dataset, photos),
-        "similar": _similar(embeddings, photos),
+        "identical": _identical(dataset),
+        "similar": _similar(dataset, embeddings),
         "threshold": threshold_of(embeddings),
         "match_errors": match_errors(dataset.analysis.first_curves[method]["operating_points"]),
     }
@@ -101,7 +98,7 @@ def _gain(metric: str, verdict: Verdict) -> dict[str, str]:
 def errors_of(dataset: DataSet, method: str) -> list[dict[str, Any]]:
     """The products with the largest share of photos whose nearest photo is of another product."""
     names = dataset.shards.class_names
-    labels = labels_of(names)
+    labels = dataset.labels
     queries: Counter[int] = Counter()
     for run in dataset.runs(method):
         is_scored = run.queries["relevant"].to_numpy() > 0
@@ -125,30 +122,10 @@ def errors_of(dataset: DataSet, method: str) -> list[dict[str, Any]]:
     ]
 
 
-class _Photos:
-    """The pictures of rows, with their labels and sources."""
-
-    def __init__(self, dataset: DataSet) -> None:
-        self.shards = dataset.shards
-        self.picture = thumbnails(dataset.shards, dataset.gallery.thumbnail)
-        self.sources, self.labels = dataset.shards.sources, labels_of(dataset.shards.class_names)
-
-    def of(self, *rows: int) -> list[dict[str, Any]]:
-        return [
-            {
-                "row": row,
-                "image": self.picture(row),
-                "label": self.labels[self.shards.labels[row]],
-                "source": self.sources[row],
-            }
-            for row in rows
-        ]
-
-
-def _identical(dataset: DataSet, photos: _Photos) -> dict[str, Any]:
+def _identical(dataset: DataSet) -> dict[str, Any]:
     """The pairs of images with the same pixels and different labels that ingest found."""
     duplicates = dataset.shards.manifest.get("duplicates", {})
-    row_of = {source: row for row, source in enumerate(photos.sources)}
+    row_of = {source: row for row, source in enumerate(dataset.shards.sources)}
     pairs = [
         (row_of[first], row_of[second])
         for first, second in duplicates.get("pairs", [])
@@ -156,11 +133,11 @@ def _identical(dataset: DataSet, photos: _Photos) -> dict[str, Any]:
     ]
     return {
         "count": duplicates.get("across_classes", 0),
-        "pairs": [{"images": photos.of(*pair)} for pair in pairs[:WORST]],
+        "pairs": [{"images": list(map(dataset.picture, pair))} for pair in pairs[:WORST]],
     }
 
 
-def _similar(embeddings: Embeddings, photos: _Photos) -> dict[str, Any]:
+def _similar(dataset: DataSet, embeddings: Embeddings) -> dict[str, Any]:
     doubtful = doubtful_labels(embeddings.embedding, embeddings.label, WORST)
     rows = embeddings.row_id.tolist()
     return {
@@ -168,7 +145,7 @@ def _similar(embeddings: Embeddings, photos: _Photos) -> dict[str, Any]:
         "classes": doubtful.classes,
         "pairs": [
             {
-                "images": photos.of(rows[each.first], rows[each.second]),
+                "images": [dataset.picture(rows[place]) for place in (each.first, each.second)],
                 "similarity": f"{each.similarity:.2f}",
                 "count": each.pairs,
             }

@@ -3,40 +3,17 @@ share of weight on the object for data sets with known object positions.
 """
 
 import statistics
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from unseen.data.positions import PositionMap, Positions, QueryMatches
 from unseen.evaluation.analysis.positions import CONFIDENCE
-from unseen.report.dataset import DataSet, MethodStyle
+from unseen.report.dataset import DataSet
 from unseen.report.heat_maps import data_uri
-from unseen.report.names import labels_of
-from unseen.report.pictures import thumbnails
 from unseen.report.words import percent, span
 
 CONTRIBUTION = "contribution"  # the map of every method (pipeline/methods/explain/contribution.py)
 DETAILS = 4  # maps of single prototypes and points on the page; the files have all
-
-
-@dataclass(frozen=True)
-class HeatMap:
-    """A picture with its map. `right` is None for the query itself."""
-
-    row: int
-    image: str  # data URI
-    class_name: str
-    source: str
-    caption: str
-    right: bool | None = None
-
-
-@dataclass(frozen=True)
-class Looks:
-    """The maps of one method for a query: those of its comparison with the matches, and those of the
-    query."""
-
-    method: MethodStyle
-    maps: tuple[HeatMap, ...]
 
 
 def content(dataset: DataSet) -> dict[str, Any] | None:
@@ -48,25 +25,17 @@ def content(dataset: DataSet) -> dict[str, Any] | None:
     }
     if not positions:
         return None
-    rows = [query.row_id for query in next(iter(positions.values())).queries]
-    small = thumbnails(dataset.shards, dataset.gallery.thumbnail)
-    names = dataset.shards.class_names
-    labels = labels_of(names)
-    queries = []
-    for row in rows:
-        label = dataset.shards.labels[row]
-        queries.append(
-            {
-                "picture": {
-                    "row": row,
-                    "image": small(row),
-                    "class_name": names[label],
-                    "source": dataset.shards.source(row),
-                },
-                "label": labels[label],
-                "looks": [_looks(dataset, method, content_, row) for method, content_ in positions.items()],
-            }
-        )
+    first = next(iter(positions.values()))
+    queries = [
+        {
+            "picture": dataset.picture(query.row_id),
+            "looks": [
+                {"method": method, "maps": _maps(dataset, of_method, query.row_id)}
+                for method, of_method in positions.items()
+            ],
+        }
+        for query in first.queries
+    ]
     shares = _shares(dataset)
     areas = [row["area"] for row in dataset.report_data.object_shares_of(dataset.name)]
     return {
@@ -78,12 +47,14 @@ def content(dataset: DataSet) -> dict[str, Any] | None:
     }
 
 
-def _looks(dataset: DataSet, method: MethodStyle, positions: Positions, row: int) -> Looks:
+def _maps(dataset: DataSet, positions: Positions, row: int) -> list[dict[str, Any]]:
+    """The maps of a method for a query: of its comparison with the matches, and of the query alone."""
     query = next(query for query in positions.queries if query.row_id == row)
-    maps = [
-        _heat_map(dataset, each, caption, right) for each, caption, right in chosen(positions, query, DETAILS)
-    ]
-    return Looks(method, tuple(maps))
+    maps = []
+    for each, caption, right in chosen(positions, query, DETAILS):
+        image = data_uri(dataset.shards.image(each.row_id), each, dataset.gallery.thumbnail)
+        maps.append({"picture": dataset.picture(each.row_id, image, right=right), "caption": caption})
+    return maps
 
 
 def chosen(
@@ -119,18 +90,6 @@ def chosen(
             if each.prototype is not None:
                 result.append((each, "dominant prototypes", None))
     return result
-
-
-def _heat_map(dataset: DataSet, each: PositionMap, caption: str, right: bool | None) -> HeatMap:
-    shards = dataset.shards
-    return HeatMap(
-        each.row_id,
-        data_uri(shards.image(each.row_id), each, dataset.gallery.thumbnail),
-        shards.class_names[shards.labels[each.row_id]],
-        each.source,
-        caption,
-        right,
-    )
 
 
 def _shares(dataset: DataSet) -> list[dict[str, Any]]:

@@ -60,9 +60,8 @@ def table_of(dataset: DataSet, metrics: Sequence[str]) -> dict[str, Any]:
     summary = dataset.summary
     best = {name: _best(dataset, name) for name in metrics}
     rows = []
-    methods = {method.name: method for method in dataset.methods}
     ranked = summary.ranked()
-    for number, method in enumerate(methods[name] for name in ranked):
+    for number, method in enumerate(dataset.styles[name] for name in ranked):
         for network in _SHOWN:
             if all(summary.of(method.name, name, network) is None for name in metrics):
                 continue

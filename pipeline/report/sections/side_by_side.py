@@ -7,7 +7,6 @@ import pyarrow as pa
 from jaxtyping import Int
 
 from unseen.report.dataset import DataSet
-from unseen.report.pictures import thumbnails
 from unseen.report.sections.gallery import measure_of, viewer
 
 QUERIES = 3  # queries that each of the two methods ranks better
@@ -19,17 +18,20 @@ def content(dataset: DataSet) -> dict[str, Any] | None:
     if len(ranked) < 2:
         return None
     first, second = (dataset.runs(method)[0] for method in ranked[:2])
-    small = thumbnails(dataset.shards, dataset.gallery.thumbnail)
-    views = [viewer(dataset, run, small)[1] for run in (first, second)]
+    views = [viewer(dataset, run)[1] for run in (first, second)]
     place = {row: position for position, row in enumerate(second.queries["row_id"].to_pylist())}
     rows = first.queries["row_id"].to_pylist()
-    styles = {method.name: method for method in dataset.methods}
     groups = [
-        {"method": styles[method], "queries": [(views[0](i), views[1](place[rows[i]])) for i in positions]}
+        {
+            "method": dataset.styles[method],
+            "queries": [(views[0](i), views[1](place[rows[i]])) for i in positions],
+        }
         for method, positions in zip(ranked[:2], choose(first.queries, second.queries), strict=True)
     ]
     groups = [group for group in groups if group["queries"]]
-    return {"methods": [styles[method] for method in ranked[:2]], "groups": groups} if groups else None
+    return (
+        {"methods": [dataset.styles[method] for method in ranked[:2]], "groups": groups} if groups else None
+    )
 
 
 def choose(first: pa.Table, second: pa.Table) -> tuple[list[int], list[int]]:

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from markupsafe import Markup
 
+from unseen.report.analysis import match_errors
 from unseen.report.dataset import DataSet
-from unseen.report.match_errors import match_errors
 from unseen.report.svg import INK, SMALL, few_ticks, inline, panel, plain, style_of
 from unseen.report.words import decimals
 

@@ -191,7 +191,7 @@ def test_same_gallery_same_bytes(setting: Setting) -> None:
     assert np.array_equal(faiss.serialize_index(first.engine), faiss.serialize_index(second.engine))
 
 
-STORED = [setting for setting in (Flat(), *SETTINGS) if stores_vectors(setting)]
+STORED: list[Setting] = [setting for setting in (Flat(), *SETTINGS) if stores_vectors(setting)]
 
 
 @pytest.mark.slow

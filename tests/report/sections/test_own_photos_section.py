@@ -91,10 +91,10 @@ def test_doubtful_labels_name_photos_of_two_products(own: DataSet) -> None:
     values = content(own)
     assert values is not None
     (identical,) = values["identical"]["pairs"]
-    assert [image["source"] for image in identical["images"]] == ["6/1.jpg", "7/2.jpg"]
+    assert [image.source for image in identical["images"]] == ["6/1.jpg", "7/2.jpg"]
     for doubtful in values["similar"]["pairs"]:
         first, second = doubtful["images"]
-        assert first["label"] != second["label"]
+        assert first.label != second.label
         assert float(doubtful["similarity"]) >= float(values["similar"]["median"])
 
 

@@ -32,12 +32,14 @@ def test_every_query_is_compared_with_its_matches_under_every_method(birds: Data
     content = positions.content(birds)
     assert content is not None
     first, second = content["queries"]
-    assert [query["picture"]["row"] for query in (first, second)] == [FIRST, FIRST + EACH]
-    assert [look.method.name for look in first["looks"]] == list(birds.report_data.methods)
+    assert [query["picture"].row for query in (first, second)] == [FIRST, FIRST + EACH]
+    assert [look["method"].name for look in first["looks"]] == list(birds.report_data.methods)
     for look in first["looks"]:
-        assert [(each.row, each.right) for each in look.maps][:3] == COMPARED
-        assert [each.caption for each in look.maps][:3] == ["contribution, query", "0.75", "0.50"]
-    captions = {look.method.name: [each.caption for each in look.maps][3:] for look in first["looks"]}
+        assert [(each["picture"].row, each["picture"].right) for each in look["maps"]][:3] == COMPARED
+        assert [each["caption"] for each in look["maps"]][:3] == ["contribution, query", "0.75", "0.50"]
+    captions = {
+        look["method"].name: [each["caption"] for each in look["maps"]][3:] for look in first["looks"]
+    }
     assert captions == {
         "good": [],
         MEASURED: ["attention, global map", "attention of point 1"],
@@ -48,7 +50,7 @@ def test_every_query_is_compared_with_its_matches_under_every_method(birds: Data
 def test_a_query_without_matches_has_the_maps_of_the_image_alone(birds: DataSet) -> None:
     content = positions.content(birds)
     assert content is not None
-    captions = [[each.caption for each in look.maps] for look in content["queries"][1]["looks"]]
+    captions = [[each["caption"] for each in look["maps"]] for look in content["queries"][1]["looks"]]
     assert captions[0] == ["contribution"]
     assert captions[2] == ["transported mass", "dominant prototypes", "contribution"]
 
@@ -56,14 +58,14 @@ def test_a_query_without_matches_has_the_maps_of_the_image_alone(birds: DataSet)
 def test_the_page_has_one_picture_per_map_and_marks_the_matches(page: Element, birds: DataSet) -> None:
     content = positions.content(birds)
     assert content is not None
-    maps = [each for query in content["queries"] for look in query["looks"] for each in look.maps]
+    maps = [each for query in content["queries"] for look in query["looks"] for each in look["maps"]]
     items = section(page).all("li")
-    assert [int(item["data-row"]) for item in items] == [each.row for each in maps]
+    assert [int(item["data-row"]) for item in items] == [each["picture"].row for each in maps]
     kinds = {None: "map", True: "match right", False: "match wrong"}
-    assert [item["class"] for item in items] == [kinds[each.right] for each in maps]
+    assert [item["class"] for item in items] == [kinds[each["picture"].right] for each in maps]
     for item, each in zip(items, maps, strict=True):
         assert item.first("img")["src"].startswith("data:image/jpeg;base64,")
-        assert item.first("img")["title"] == each.source
+        assert item.first("img")["title"] == each["picture"].source
         assert item.first("label")["class"] == "zoom"
 
 
