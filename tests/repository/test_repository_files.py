@@ -1,5 +1,6 @@
 """The files of the repository agree on version, licence and checks."""
 
+import ast
 import re
 import subprocess
 import tomllib
@@ -80,3 +81,24 @@ def test_documents_have_at_most_110_columns() -> None:
     pages = {name: (ROOT / name).read_text(encoding="utf-8") for name in listed.stdout.split()}
     assert len(pages) > 20
     assert [name for name, page in pages.items() if wrapped(page) != page] == []
+
+
+def test_docstrings_name_modules_that_exist() -> None:
+    """A path is that of a module of the project if its first folder is beside or above the docstring. Others
+    are files of released code of papers. parts/circle.py is an example of a part of a user."""
+    tracked = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    files = {Path(name) for name in tracked.splitlines() if name.endswith(".py") and (ROOT / name).is_file()}
+    names = {file.name for file in files}
+    kinds = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+    for file in sorted(file for file in files if file.parts[0] != "tests"):
+        tree = ast.parse((ROOT / file).read_text(encoding="utf-8"))
+        documents = [ast.get_docstring(node) or "" for node in ast.walk(tree) if isinstance(node, kinds)]
+        folders = [Path(), *(Path(*file.parts[:depth]) for depth in range(2, len(file.parts)))]
+        for named in map(
+            Path, re.findall(r"[\w/]+\.py\b", " ".join(documents).replace("parts/circle.py", ""))
+        ):
+            near = [folder / named for folder in folders if (ROOT / folder / named.parts[0]).is_dir()]
+            assert named.name in names if len(named.parts) == 1 else not near or files & {*near}, (
+                file,
+                named,
+            )

@@ -52,8 +52,8 @@ HELD_OUT, TEST, OTHER = "held-out classes", "test classes", "photos of another k
 @dataclass(frozen=True)
 class Plan:
     """What the ladder compares. sizes: pixels per side of the frozen rungs. group_of: the group of a class
-    (splits.py). loss: of linear.py and adapt.py. head: the published method of head.py; None: without that
-    rung. adapt: with the rung of adapt.py. ship: train what is written on all labelled classes. other:
+    (splits.py). loss: of linear.py and tail.py. head: the published method of head.py; None: without that
+    rung. adapt: with the rung of tail.py. ship: train what is written on all labelled classes. other:
     labelled photos of another kind, on which each rung is also measured. They train and choose nothing.
     """
 
