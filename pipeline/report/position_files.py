@@ -36,13 +36,13 @@ def write_positions(report_data: ReportData, directory: Path) -> None:
 
 def svg(shards: Shards, positions: Positions, title: str) -> str:
     """The picture of all queries. Equal maps give equal bytes."""
-    lines = []
+    lines: list[list[tuple[str, str]]] = []
     for query in positions.queries:
-        line = [(pictures.data_uri(shards.image(query.row_id), SIZE), "query")]
+        tiles = [(pictures.data_uri(shards.image(query.row_id), SIZE), "query")]
         for each, caption, right in chosen(positions, query):
             match = {None: "", True: "right match, ", False: "wrong match, "}[right]
-            line.append((data_uri(shards.image(each.row_id), each, SIZE), match + caption))
-        lines.append(line)
+            tiles.append((data_uri(shards.image(each.row_id), each, SIZE), match + caption))
+        lines.append(tiles)
     step_x, step_y = SIZE + GAP, SIZE + TEXT + GAP
     width, height = GAP + step_x * max(map(len, lines), default=1), GAP + TEXT + step_y * len(lines)
     parts = [
