@@ -47,6 +47,19 @@ def test_the_workflow_runs_the_script_that_every_forge_runs() -> None:
     assert (ROOT / scripts[0]).stat().st_mode & 0o111, "executable"
 
 
+def test_the_audit_reads_every_file_of_pins_each_week() -> None:
+    workflow = read_yaml(".github/workflows/audit.yml")
+    schedule, steps = workflow["on"]["schedule"], workflow["jobs"]["audit"]["steps"]
+    assert [each["cron"].split()[4] for each in schedule] == ["1"], "Mondays"
+    scripts = "\n".join(step.get("run", "") for step in steps)
+    assert "for file in requirements/*.txt" in scripts
+    assert "exit 1" in scripts
+    packages = re.search(r"--ignore-packages (.*)", scripts)
+    assert packages is not None
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    assert all(name in text for name in packages[1].split()), "each exception is stated"
+
+
 def test_documents_link_to_files_that_exist() -> None:
     for name in ("CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "README.md"):
         for target in re.findall(r"\]\((?!https?:)([^)#]+)", (ROOT / name).read_text(encoding="utf-8")):
