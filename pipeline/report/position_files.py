@@ -18,6 +18,7 @@ from unseen.report import pictures
 from unseen.report.heat_maps import data_uri
 from unseen.report.report_data import ReportData
 from unseen.report.sections.positions import chosen
+from unseen.runtime.names import text_cell
 
 SIZE, GAP, TEXT = 224, 12, 34  # pixels: longer side of a picture, between pictures, height of a caption
 HEADER = ("row_id", "source", "map", "reference", "row", "column", "weight", "prototype")
@@ -69,7 +70,7 @@ def csv_rows(positions: Positions) -> Iterator[list[str]]:
                 prototype = "" if each.prototype is None else str(int(each.prototype[row, column]) + 1)
                 yield [
                     str(each.row_id),
-                    each.source,
+                    text_cell(each.source),
                     each.name,
                     "" if each.reference is None else str(each.reference),
                     str(row),

@@ -11,6 +11,7 @@ from unseen.report.report_data import ReportData
 from unseen.report.study_cells import Column, Line, StudyTable, is_plain
 from unseen.report.study_table import study_table
 from unseen.report.svg import PRINT, save
+from unseen.runtime.names import text_cell
 from unseen.runtime.progress import track
 
 _SPECIAL = {
@@ -61,11 +62,13 @@ def csv_rows(table: StudyTable) -> Iterator[list[str]]:
         for part in (*(part for side in sides for part in _PARTS[side]), *["difference"] * (len(sides) - 1))
     ]
     conditions = ["differing conditions"] if table.is_printed else []
-    yield ["row", "method", *(f"{table.columns[place].title} {part}" for place, part in parts), *conditions]
+    heads = [text_cell(f"{table.columns[place].title} {part}") for place, part in parts]
+    yield ["row", "method", *heads, *conditions]
     for line in table.lines:
         values = _values(table, line)
-        conditions = ["; ".join(line.differences)] if table.is_printed else []
-        yield [line.label, line.method or "", *(values[place][part] for place, part in parts), *conditions]
+        conditions = [text_cell("; ".join(line.differences))] if table.is_printed else []
+        cells = [values[place][part] for place, part in parts]
+        yield [text_cell(line.label), line.method or "", *cells, *conditions]
 
 
 def latex(table: StudyTable) -> str:
@@ -77,8 +80,13 @@ def latex(table: StudyTable) -> str:
     ]
     names = [{"printed": "paper", "ours": "ours"}[side] for _, side in sides]
     lines = [
+<<<<<<< HEAD
         f"% {table.study.name} on {table.dataset}: {table.study.title}",
         rf"\begin{{tabular}}{{l{'r' * len(sides)}}}",
+=======
+        f"% {table.study.name} on {table.dataset}: {' '.join(table.study.title.split())}",  # ends at a line
+        rf"\begin{{tabular}}{{l{'r' * sum(widths)}}}",
+>>>>>>> 1a8eb46f (Write labels and file names that start as a formula as text of CSV files)
         r"\toprule",
         f" & {' & '.join(heads)} \\\\",
         f" & {' & '.join(names)} \\\\",

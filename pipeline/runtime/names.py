@@ -16,6 +16,12 @@ def printable(name: str) -> str:
     return "".join(_escaped(character) for character in name)
 
 
+def text_cell(text: str) -> str:
+    """Text for a cell of a CSV file. A spreadsheet computes a cell that starts as a formula; an apostrophe
+    before it makes it text (https://owasp.org/www-community/attacks/CSV_Injection)."""
+    return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t", "\r")) else text
+
+
 def _escaped(character: str) -> str:
     category = unicodedata.category(character)
     if category == "Cs":  # surrogate

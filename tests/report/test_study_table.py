@@ -120,6 +120,14 @@ def test_latex_has_two_columns_per_metric_and_escapes_text(study_inputs: ReportD
     assert latex(table_of(study_inputs, "birds")).splitlines()[1] == r"\begin{tabular}{lrrr}"
 
 
+def test_a_label_is_no_formula_and_a_title_no_line_of_latex(study_inputs: ReportData) -> None:
+    table = table_of(study_inputs, "cub")
+    study = table.study.model_copy(update={"title": "a\n\\input{x}"})
+    table = replace(table, study=study, lines=(replace(table.lines[0], label="=1+1"),))
+    assert list(csv_rows(table))[1][0] == "'=1+1"
+    assert latex(table).splitlines()[0].endswith(r": a \input{x}"), "a comment"
+
+
 def test_print_colours_are_those_of_the_page() -> None:
     css = (Path(__file__).resolve().parents[2] / "pipeline/report/page.css").read_text(encoding="utf-8")
     light = css[: css.index("prefers-color-scheme")]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from unseen.runtime.names import printable
+from unseen.runtime.names import printable, text_cell
 
 
 @pytest.mark.parametrize(
@@ -18,3 +18,9 @@ from unseen.runtime.names import printable
 )
 def test_control_characters_are_escaped_and_other_bytes_replaced(name: str, shown: str) -> None:
     assert printable(name) == shown
+
+
+@pytest.mark.parametrize("text", ["=cmd|' /C calc'!A0", "+1", "-a", "@sum(1)", "\t=1", "\r=1"])
+def test_a_formula_in_a_cell_is_text(text: str) -> None:
+    assert text_cell(text) == f"'{text}"
+    assert text_cell(f"a{text}") == f"a{text}"

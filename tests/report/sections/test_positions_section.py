@@ -15,7 +15,7 @@ from unseen.data.decode import decode
 from unseen.data.positions import PositionMap
 from unseen.report.dataset import DataSet, GallerySize
 from unseen.report.heat_maps import heat_map
-from unseen.report.position_files import HEADER, write_positions
+from unseen.report.position_files import HEADER, csv_rows, write_positions
 from unseen.report.report_data import ReportData
 from unseen.report.sections import positions
 from unseen.report.words import percent
@@ -173,6 +173,12 @@ def test_the_files_have_every_map_and_every_weight(inputs: ReportData, tmp_path:
         weights = [float(row["weight"]) for row in rows[start : start + 9]]
         np.testing.assert_allclose(weights, each.weights.ravel(), rtol=1e-5)
         assert {row["row_id"] for row in rows[start : start + 9]} == {str(each.row_id)}
+
+
+def test_the_name_of_a_photo_is_no_formula(inputs: ReportData) -> None:
+    content = inputs.positions["birds", ATTRIBUTES]
+    renamed = tuple(replace(each, source="=1.jpg") for each in content.maps)
+    assert {row[1] for row in csv_rows(replace(content, maps=renamed))} == {"'=1.jpg"}
 
 
 def test_the_files_of_equal_results_are_equal(inputs: ReportData, tmp_path: Path) -> None:
