@@ -8,13 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
+import torch
 from PIL import Image
 
 from tests.methods.small import OF_METHODS, layered
 from unseen.config.stages import TrainSettings
 from unseen.data.shard_writer import ShardWriter
 from unseen.methods.settings import Recipe
-from unseen.training import run
+from unseen.training import loop, run
 from unseen.training.job import Job, job_of
 
 CLASSES, IMAGES, SIDE = 10, 6, 32  # train classes, images of each, crop
@@ -36,6 +38,21 @@ class Killed(Exception):
     """Replaces a signal that kills the process."""
 
 
+@contextlib.contextmanager
+def killed_at(step: int) -> Iterator[None]:
+    """A training in the block is killed before it takes step `step`."""
+    original = loop.train_step
+
+    def train_step(learner: Any, batch: Any, *arguments: Any) -> Any:
+        if batch.step == step:
+            raise Killed
+        return original(learner, batch, *arguments)
+
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(loop, "train_step", train_step)
+        yield
+
+
 def recipe(method: str, **blocks: Any) -> Recipe:
     """The small recipe of a method. `blocks` override it one level deep."""
     return layered(method, _SMALL, OF_METHODS[method], _OF_METHODS.get(method, {}), blocks)
@@ -45,6 +62,13 @@ def job(root: Path, recipe: Recipe, seed: int = 0) -> Job:
     """The job of `recipe` on data set `tiny` under `root`."""
     machine = TrainSettings(loader_threads=1, checkpoint_every=2)
     return job_of("tiny", recipe.method, seed, recipe, root, machine)
+
+
+def trained(root: Path, recipe: Recipe) -> Job:
+    """A finished training of `recipe` on data set `tiny` under `root`."""
+    finished = job(root, recipe)
+    loop.train(finished, 0, 1, torch.device("cpu"))
+    return finished
 
 
 @contextlib.contextmanager

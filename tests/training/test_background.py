@@ -12,20 +12,13 @@ from typing import Any
 import pytest
 import torch
 
-from tests.training.jobs import Killed, job, recipe
+from tests.training.jobs import Killed, output_bytes, recipe, trained
 from unseen.runtime.errors import UserError
 from unseen.training import loop, resume
 from unseen.training.background import Background
 from unseen.training.checkpoint import Checkpoints
-from unseen.training.job import Job
 
 CPU = torch.device("cpu")
-
-
-def _outputs(job: Job) -> dict[str, bytes]:
-    assert job.outputs is not None
-    files = [*sorted(job.outputs.model.iterdir()), job.outputs.history]
-    return {path.name: path.read_bytes() for path in files}
 
 
 def test_executes_one_call_at_a_time() -> None:
@@ -82,10 +75,9 @@ def test_steps_do_not_wait_for_a_slow_writer(root: Path, monkeypatch: pytest.Mon
             last_step.set()
         return step(*arguments)
 
-    training_job = job(root, recipe("baseline"))
     monkeypatch.setattr(Checkpoints, "save", slow)
     monkeypatch.setattr(loop, "train_step", train_step)
-    loop.train(training_job, 0, 1, CPU)
+    trained(root, recipe("baseline"))
     assert saved[0] == 2
     assert set(saved) <= {2, 12}
 
@@ -106,9 +98,8 @@ def test_a_checkpoint_contains_the_values_of_its_step(root: Path, monkeypatch: p
             raise Killed
         return step(*arguments)
 
-    training_job = job(root, recipe("irt", training={"iterations": 6}))
-    loop.train(training_job, 0, 1, CPU)
-    straight = _outputs(training_job)
+    training_job = trained(root, recipe("irt", training={"iterations": 6}))
+    straight = output_bytes(training_job)
     monkeypatch.setattr(resume, "LARGE", 1)
     with monkeypatch.context() as patch:
         patch.setattr(Checkpoints, "save", late)
@@ -116,7 +107,7 @@ def test_a_checkpoint_contains_the_values_of_its_step(root: Path, monkeypatch: p
         with pytest.raises(Killed):
             loop.train(training_job, 0, 1, CPU)
     loop.train(training_job, 0, 1, CPU)
-    assert _outputs(training_job) == straight
+    assert output_bytes(training_job) == straight
 
 
 @pytest.mark.slow
@@ -137,7 +128,7 @@ def test_a_full_disk_stops_the_next_step(root: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(Checkpoints, "save", full)
     monkeypatch.setattr(loop, "train_step", train_step)
     with pytest.raises(UserError, match="The disk is full"):
-        loop.train(job(root, recipe("baseline", training={"validate_every": 12})), 0, 1, CPU)
+        trained(root, recipe("baseline", training={"validate_every": 12}))
     assert steps[-1] <= 4
 
 
@@ -165,9 +156,8 @@ loop.train(job(Path(sys.argv[1]), recipe("irt")), 0, 1, torch.device("cpu"))
 def test_a_kill_between_a_memory_and_its_checkpoint_resumes_from_the_one_before(
     root: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    training_job = job(root, recipe("irt"))
-    loop.train(training_job, 0, 1, CPU)
-    straight = _outputs(training_job)
+    training_job = trained(root, recipe("irt"))
+    straight = output_bytes(training_job)
     died = subprocess.run(
         [sys.executable, "-c", _KILLED_BEFORE_THE_MAIN_FILE, str(root)],
         capture_output=True,
@@ -181,4 +171,4 @@ def test_a_kill_between_a_memory_and_its_checkpoint_resumes_from_the_one_before(
     monkeypatch.setattr(resume, "LARGE", 1)
     loop.train(training_job, 0, 1, CPU)
     assert "resuming at step 5" in capsys.readouterr().err
-    assert _outputs(training_job) == straight
+    assert output_bytes(training_job) == straight

@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 import unseen
-from tests.training.jobs import Killed, job, output_bytes, recipe
+from tests.training.jobs import job, killed_at, output_bytes, recipe
 from unseen.data.shards import Shards
 from unseen.frozen.embedder import Embedder
 from unseen.losses import own
@@ -185,24 +185,11 @@ def test_a_loss_of_pytorch_metric_learning_gives_the_curve_of_ours(images: Any, 
     assert theirs.history[0]["loss"] == pytest.approx(ours.history[0]["loss"], rel=1e-4)
 
 
-def _killed_at(step: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    take = loop.train_step
-
-    def step_or_kill(learner: Any, batch: Any, *arguments: Any) -> Any:
-        if batch.step == step:
-            raise Killed
-        return take(learner, batch, *arguments)
-
-    monkeypatch.setattr(loop, "train_step", step_or_kill)
-
-
 def test_the_same_call_continues_and_then_returns(
     images: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, staged: dict[str, bytes]
 ) -> None:
-    with monkeypatch.context() as patched:
-        _killed_at(7, patched)
-        with pytest.raises(Killed):
-            train(*images, RECIPE, loss=None, output=tmp_path)
+    with killed_at(7):
+        train(*images, RECIPE, loss=None, output=tmp_path)
     steps: list[int] = []
     take = loop.train_step
     monkeypatch.setattr(loop, "train_step", lambda *a: (steps.append(a[1].step), take(*a))[1])
@@ -217,10 +204,8 @@ def test_a_loss_continues_in_another_process(
     images: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     expected = files(train(*images, RECIPE, loss=Centres(10, 8), output=tmp_path / "whole"))
-    with monkeypatch.context() as patched:
-        _killed_at(7, patched)
-        with pytest.raises(Killed):
-            train(*images, RECIPE, loss=Centres(10, 8), output=tmp_path / "killed")
+    with killed_at(7):
+        train(*images, RECIPE, loss=Centres(10, 8), output=tmp_path / "killed")
     monkeypatch.setattr(own, "_objects", {})
     assert files(train(*images, RECIPE, loss=Centres(10, 8), output=tmp_path / "killed")) == expected
 

@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import load_file
 
 from tests.params import resolve
-from tests.training.jobs import Killed, job, log_of, recipe
+from tests.training.jobs import job, killed_at, log_of, recipe
 from unseen.config.document import Params
 from unseen.data.loader import TrainBatch
 from unseen.methods.build import initial_method
@@ -100,9 +100,7 @@ def _last(training_job: Job) -> dict[str, torch.Tensor]:
 
 
 @pytest.mark.parametrize("name", ["adam", "adamw", "sgd"])
-def test_a_resumed_training_continues_the_interrupted_one(
-    name: str, fresh_root: Callable[[], Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_resumed_training_continues_the_interrupted_one(name: str, fresh_root: Callable[[], Path]) -> None:
     """Closely: a GPU does not repeat bits. The state of a fused optimizer is restored with its counters."""
     optimizer = {"name": name, "learning_rate": 1e-3, "weight_decay": 1e-2}
     settings = recipe("baseline", optimizer=optimizer)
@@ -111,17 +109,8 @@ def test_a_resumed_training_continues_the_interrupted_one(
     row = loop.train(straight, 0, 1, GPU)
     assert row["loss"] == pytest.approx(expected["loss"], rel=2e-2)
 
-    original = loop.train_step
-
-    def killed(*arguments: Any) -> Any:
-        if arguments[1].step == 7:
-            raise Killed
-        return original(*arguments)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(loop, "train_step", killed)
-        with pytest.raises(Killed):
-            loop.train(broken, 0, 1, GPU)
+    with killed_at(7):
+        loop.train(broken, 0, 1, GPU)
     resumed = loop.train(broken, 0, 1, GPU)
     assert log_of(broken)["resumed_at"] == [6]
     assert resumed["loss"] == pytest.approx(row["loss"], rel=1e-2)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.training.jobs import Killed, job, log_of, output_bytes, recipe, states_of
+from tests.training.jobs import job, killed_at, log_of, output_bytes, recipe, states_of, trained
 from unseen.methods.artifact import saved_state
 from unseen.runtime.errors import UserError
 from unseen.training import checkpoint, loop, outputs, pace
@@ -24,25 +24,11 @@ pytestmark = pytest.mark.usefixtures("every_checkpoint")
 CPU = torch.device("cpu")
 
 
-def _killed_at(step: int, patch: pytest.MonkeyPatch) -> None:
-    """Lets step `step` raise before it does any work."""
-    original = loop.train_step
-
-    def train_step(*arguments: Any) -> Any:
-        if arguments[1].step == step:
-            raise Killed
-        return original(*arguments)
-
-    patch.setattr(loop, "train_step", train_step)
-
-
 def _interrupted(job: Job, steps: tuple[int, ...]) -> None:
     """Trains `job`, killed and restarted at each of `steps`, then to the end."""
     for step in steps:
-        with pytest.MonkeyPatch.context() as patch:
-            _killed_at(step, patch)
-            with pytest.raises(Killed):
-                loop.train(job, 0, 1, CPU)
+        with killed_at(step):
+            loop.train(job, 0, 1, CPU)
         assert job.outputs is not None
         assert not job.outputs.model.exists()
     loop.train(job, 0, 1, CPU)
@@ -52,13 +38,7 @@ def _interrupted(job: Job, steps: tuple[int, ...]) -> None:
 def uninterrupted_bytes(fresh_root: Callable[[], Path]) -> Callable[[str], dict[str, bytes]]:
     """The output bytes of a method's training that was not interrupted; each is trained once."""
 
-    @functools.cache
-    def trained(method: str) -> dict[str, bytes]:
-        straight = job(fresh_root(), recipe(method))
-        loop.train(straight, 0, 1, CPU)
-        return output_bytes(straight)
-
-    return trained
+    return functools.cache(lambda method: output_bytes(trained(fresh_root(), recipe(method))))
 
 
 @pytest.mark.slow
@@ -155,10 +135,8 @@ def test_a_damaged_checkpoint_resumes_from_the_previous_one(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     broken = job(root, recipe("irt"))
-    with pytest.MonkeyPatch.context() as patch:
-        _killed_at(9, patch)
-        with pytest.raises(Killed):
-            loop.train(broken, 0, 1, CPU)
+    with killed_at(9):
+        loop.train(broken, 0, 1, CPU)
     (state,) = states_of(broken)
     newest = max(state.glob("*.pt"))
     os.truncate(newest, newest.stat().st_size // 2)
@@ -170,16 +148,12 @@ def test_a_damaged_checkpoint_resumes_from_the_previous_one(
 
 @pytest.mark.slow
 def test_a_changed_recipe_does_not_resume_and_deletes_the_old_state(
-    fresh_root: Callable[[], Path], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    fresh_root: Callable[[], Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
     changed = recipe("baseline", optimizer={"weight_decay": 0.5})
-    straight = job(fresh_root(), changed)
-    loop.train(straight, 0, 1, CPU)
-    root = fresh_root()
-    with monkeypatch.context() as patch:
-        _killed_at(7, patch)
-        with pytest.raises(Killed):
-            loop.train(job(root, recipe("baseline")), 0, 1, CPU)
+    straight, root = trained(fresh_root(), changed), fresh_root()
+    with killed_at(7):
+        trained(root, recipe("baseline"))
     changed_job = job(root, changed)
     assert len(states_of(changed_job)) == 1
     loop.train(changed_job, 0, 1, CPU)
@@ -194,15 +168,11 @@ def test_a_changed_recipe_does_not_resume_and_deletes_the_old_state(
 
 
 @pytest.mark.slow
-def test_refuses_a_checkpoint_in_the_state_of_another_recipe(
-    root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_refuses_a_checkpoint_in_the_state_of_another_recipe(root: Path) -> None:
     first, second = job(root, recipe("baseline")), job(root, recipe("baseline", training={"iterations": 11}))
     for training_job in (first, second):
-        with monkeypatch.context() as patch:
-            _killed_at(3, patch)
-            with pytest.raises(Killed):
-                loop.train(training_job, 0, 1, CPU)
+        with killed_at(3):
+            loop.train(training_job, 0, 1, CPU)
     older, newest = states_of(first)
     (older / "00000002.pt").replace(newest / "00000004.pt")
     (newest / "00000002.pt").replace(older / "00000004.pt")

@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 import torch
 
-from tests.training.jobs import job, recipe
+from tests.training.jobs import job, output_bytes, recipe, trained
 from unseen.runtime.errors import UserError
 from unseen.training import loop
-from unseen.training.job import Job
 from unseen.training.pace import CheckpointPace
 from unseen.training.step import NotFinite, SubmittedStep
 
@@ -33,12 +32,6 @@ class Late(SubmittedStep):
         return self.step.result()
 
 
-def results(job: Job) -> dict[str, bytes]:
-    assert job.outputs is not None
-    weights = {path.name: path.read_bytes() for path in job.outputs.model.iterdir()}
-    return weights | {"history": job.outputs.history.read_bytes()}
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("due", [True, False])
 def test_numbers_are_read_after_the_next_step_is_queued(
@@ -47,20 +40,21 @@ def test_numbers_are_read_after_the_next_step_is_queued(
     """Except before a row of the history ends, and before a checkpoint that is written."""
     monkeypatch.setattr(CheckpointPace, "due", lambda self: due)
     monkeypatch.setattr(CheckpointPace, "patience", lambda self: 60.0)
-    at_once = job(root, recipe("baseline"))
-    loop.train(at_once, 0, 1, CPU)
+    at_once = trained(root, recipe("baseline"))
     read: list[tuple[int, int]] = []
     original = loop.train_step
     monkeypatch.setattr(loop, "train_step", lambda *arguments: Late(original(*arguments), read))
     assert at_once.outputs is not None
-    outputs = replace(at_once.outputs, model=tmp_path / "model", history=tmp_path / "history.csv")
+    outputs = replace(
+        at_once.outputs, model=tmp_path / "model", history=tmp_path / at_once.outputs.history.name
+    )
     late = replace(at_once, outputs=outputs)
     loop.train(late, 0, 1, CPU)
     assert [number for number, _ in read] == list(range(12))
     saved = {1, 3, 5, 7, 9, 11} if due else set()
     of_rows = {4, 9, 11}
     assert [newest for _, newest in read] == [n if n in saved | of_rows else n + 1 for n in range(12)]
-    assert results(late) == results(at_once)
+    assert output_bytes(late) == output_bytes(at_once)
 
 
 @pytest.mark.slow
@@ -74,7 +68,7 @@ def test_a_late_number_that_is_not_finite_names_its_step(root: Path, monkeypatch
     original = loop.train_step
     monkeypatch.setattr(loop, "train_step", lambda *arguments: Broken(original(*arguments), []))
     with pytest.raises(UserError, match=r"Step 2: loss = nan. The outputs of 1 of its images are not finite"):
-        loop.train(job(root, recipe("baseline")), 0, 1, CPU)
+        trained(root, recipe("baseline"))
     assert Late.submitted == 3
 
 

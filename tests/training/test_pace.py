@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.training.jobs import Killed, job, recipe
+from tests.training.jobs import killed_at, output_bytes, recipe, trained
 from unseen.training import loop
 from unseen.training.checkpoint import Checkpoints
 from unseen.training.pace import SHORT, CheckpointPace
@@ -41,13 +41,13 @@ def test_a_training_waits_only_for_a_writer_that_was_fast() -> None:
 def test_a_killed_run_without_recent_checkpoints_gives_the_same_bytes(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    expected = job(root, recipe("baseline"))
-    loop.train(expected, 0, 1, CPU)
+    expected = trained(root, recipe("baseline"))
     assert expected.outputs is not None
-    outputs = replace(expected.outputs, model=tmp_path / "model", history=tmp_path / "history.csv")
+    history = tmp_path / expected.outputs.history.name
+    outputs = replace(expected.outputs, model=tmp_path / "model", history=history)
     killed = replace(expected, outputs=outputs)
     saved: list[int] = []
-    original, step = Checkpoints.save, loop.train_step
+    original = Checkpoints.save
     dues = iter([False, True, *[False] * 20])
     monkeypatch.setattr(CheckpointPace, "due", lambda self: next(dues))
 
@@ -55,20 +55,10 @@ def test_a_killed_run_without_recent_checkpoints_gives_the_same_bytes(
         saved.append(iteration)
         original(checkpoints, iteration, *content)
 
-    def train_step(*arguments: Any) -> Any:
-        if arguments[1].step == 9:
-            raise Killed
-        return step(*arguments)
-
     monkeypatch.setattr(Checkpoints, "save", save)
-    with monkeypatch.context() as patched:
-        patched.setattr(loop, "train_step", train_step)
-        with pytest.raises(Killed):
-            loop.train(killed, 0, 1, CPU)
+    with killed_at(9):
+        loop.train(killed, 0, 1, CPU)
     assert saved == [4]
     loop.train(killed, 0, 1, CPU)
     assert saved == [4]
-    for name in ("weights", "last", "untrained"):
-        file = f"{name}.safetensors"
-        assert (outputs.model / file).read_bytes() == (expected.outputs.model / file).read_bytes()
-    assert outputs.history.read_bytes() == expected.outputs.history.read_bytes()
+    assert output_bytes(killed) == output_bytes(expected)

@@ -11,9 +11,8 @@ import pytest
 import torch
 from jaxtyping import Bool
 
-from tests.training.jobs import CLASSES, IMAGES, Killed, job, recipe
+from tests.training.jobs import CLASSES, IMAGES, Killed, job, output_bytes, recipe, trained
 from unseen.data.shards import Shards
-from unseen.methods.settings import Recipe
 from unseen.runtime.errors import UserError
 from unseen.training import loop, resume, run
 from unseen.training.job import Job
@@ -25,22 +24,10 @@ METRICS = ("recall_at_1", "map_at_r", "r_precision")
 LENGTH = {"iterations": 6, "validate_every": 2}
 
 
-def _outputs(training_job: Job) -> dict[str, bytes]:
-    assert training_job.outputs is not None
-    model = {path.name: path.read_bytes() for path in sorted(training_job.outputs.model.iterdir())}
-    return model | {"history": training_job.outputs.history.read_bytes()}
-
-
 def _history(training_job: Job) -> list[dict[str, str]]:
     assert training_job.outputs is not None
     with training_job.outputs.history.open(newline="") as file:
         return list(csv.DictReader(file))
-
-
-def _trained(root: Path, settings: Recipe) -> Job:
-    training_job = job(root, settings)
-    loop.train(training_job, 0, 1, CPU)
-    return training_job
 
 
 def _select_iteration(monkeypatch: pytest.MonkeyPatch, best: int) -> None:
@@ -61,8 +48,8 @@ def _select_iteration(monkeypatch: pytest.MonkeyPatch, best: int) -> None:
 
 @pytest.mark.slow
 def test_published_trains_on_all_classes_and_selects_the_last_iterate(root: Path) -> None:
-    training_job = _trained(root, recipe("baseline", training=LENGTH | {"protocol": "published"}))
-    outputs = _outputs(training_job)
+    training_job = trained(root, recipe("baseline", training=LENGTH | {"protocol": "published"}))
+    outputs = output_bytes(training_job)
     assert outputs["weights.safetensors"] == outputs["last.safetensors"]
     assert outputs["weights.safetensors"] != outputs["untrained.safetensors"]
     saved = json.loads(outputs["recipe.json"])
@@ -91,15 +78,15 @@ def test_refit_trains_all_classes_for_the_length_that_held_out_classes_choose(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _select_iteration(monkeypatch, best=4)
-    refit = _trained(root, recipe("baseline", training=LENGTH | {"protocol": "refit"}))
-    outputs, rows = _outputs(refit), _history(refit)
+    refit = trained(root, recipe("baseline", training=LENGTH | {"protocol": "refit"}))
+    outputs, rows = output_bytes(refit), _history(refit)
     assert [(row["phase"], row["iteration"]) for row in rows] == [
         ("1", "2"), ("1", "4"), ("1", "6"), ("2", "8"), ("2", "10")
     ]  # fmt: skip
     assert [row["map_at_r"] for row in rows] == ["0.25", "0.75", "0.25", "", ""]
     assert json.loads(outputs["recipe.json"])["classes"] == CLASSES
     shorter = {"iterations": 4, "validate_every": 2, "protocol": "published"}
-    published = _outputs(_trained(root, recipe("baseline", training=shorter)))
+    published = output_bytes(trained(root, recipe("baseline", training=shorter)))
     for name in ("weights.safetensors", "last.safetensors", "untrained.safetensors"):
         assert outputs[name] == published[name], name
 
@@ -112,8 +99,8 @@ def test_a_killed_refit_resumes_to_the_same_bytes(
     """Proxies make the networks of the phases differ in shape."""
     _select_iteration(monkeypatch, best=4)
     loss = {"name": "proxy_anchor"}
-    training_job = _trained(root, recipe("baseline", loss=loss, training=LENGTH | {"protocol": "refit"}))
-    straight = _outputs(training_job)
+    training_job = trained(root, recipe("baseline", loss=loss, training=LENGTH | {"protocol": "refit"}))
+    straight = output_bytes(training_job)
     assert training_job.outputs is not None
     shutil.rmtree(training_job.outputs.model)
     original, finished = loop.train_step, 0
@@ -130,15 +117,15 @@ def test_a_killed_refit_resumes_to_the_same_bytes(
         with pytest.raises(Killed):
             loop.train(training_job, 0, 1, CPU)
     loop.train(training_job, 0, 1, CPU)
-    assert _outputs(training_job) == straight
+    assert output_bytes(training_job) == straight
 
 
 @pytest.mark.slow
 def test_a_refit_killed_between_its_phases_starts_the_second_one(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    training_job = _trained(root, recipe("baseline", training=LENGTH | {"protocol": "refit"}))
-    straight = _outputs(training_job)
+    training_job = trained(root, recipe("baseline", training=LENGTH | {"protocol": "refit"}))
+    straight = output_bytes(training_job)
     assert training_job.outputs is not None
     shutil.rmtree(training_job.outputs.model)
 
@@ -154,7 +141,7 @@ def test_a_refit_killed_between_its_phases_starts_the_second_one(
         with pytest.raises(Killed):
             loop.train(training_job, 0, 1, CPU)
     loop.train(training_job, 0, 1, CPU)
-    assert _outputs(training_job) == straight
+    assert output_bytes(training_job) == straight
 
 
 @pytest.mark.slow
@@ -162,7 +149,7 @@ def test_refit_repeats_the_learning_rates_of_a_plateau(root: Path, monkeypatch: 
     _select_iteration(monkeypatch, best=6)
     schedule = {"name": "plateau", "patience": 0, "factor": 0.5}
     rows = _history(
-        _trained(root, recipe("baseline", schedule=schedule, training=LENGTH | {"protocol": "refit"}))
+        trained(root, recipe("baseline", schedule=schedule, training=LENGTH | {"protocol": "refit"}))
     )
     first, second = ([row["lr"] for row in rows if row["phase"] == phase] for phase in "12")
     assert first == second
@@ -178,7 +165,7 @@ def test_refit_refuses_a_set_that_holds_out_images_itself(
 
     monkeypatch.setattr(run, "Shards", Grouped)
     with pytest.raises(UserError, match=r"refit, but .* itself holds out images.*\n.*selected or published"):
-        _trained(root, recipe("baseline", training=LENGTH | {"protocol": "refit"}))
+        trained(root, recipe("baseline", training=LENGTH | {"protocol": "refit"}))
 
 
 @pytest.mark.slow
@@ -190,8 +177,8 @@ def test_published_does_not_train_on_images_that_a_set_holds_out_itself(
             return (np.arange(len(self)) < IMAGES) & (group == "validation")
 
     monkeypatch.setattr(run, "Shards", Grouped)
-    training_job = _trained(root, recipe("baseline", training=LENGTH | {"protocol": "published"}))
-    assert json.loads(_outputs(training_job)["recipe.json"])["classes"] == CLASSES - 1
+    training_job = trained(root, recipe("baseline", training=LENGTH | {"protocol": "published"}))
+    assert json.loads(output_bytes(training_job)["recipe.json"])["classes"] == CLASSES - 1
 
 
 @pytest.mark.parametrize(

@@ -4,14 +4,13 @@ inputs."""
 import dataclasses
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 from safetensors.torch import save_file
 
 from tests.methods.small import METHODS
-from tests.training.jobs import IMAGES, SIDE, Killed, job, recipe
+from tests.training.jobs import IMAGES, SIDE, job, killed_at, output_bytes, recipe, trained
 from unseen.methods.artifact import load_method
 from unseen.methods.build import initial_method
 from unseen.runtime.errors import UserError
@@ -26,31 +25,17 @@ TRAINED_CLASSES = 8  # of 10; two are held out
 
 def _kill_at(job: Job, step: int) -> Path:
     """Trains `job` until step `step` raises; returns its state."""
-    original = loop.train_step
-
-    def train_step(learner: Any, batch: Any, *arguments: Any) -> Any:
-        if batch.step == step:
-            raise Killed
-        return original(learner, batch, *arguments)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(loop, "train_step", train_step)
-        with pytest.raises(Killed):
-            loop.train(job, 0, 1, CPU)
+    with killed_at(step):
+        loop.train(job, 0, 1, CPU)
     directory = Path(job.state or "") / job.dataset / job.method
     return max(directory.iterdir(), key=lambda path: path.stat().st_mtime_ns)
-
-
-def _model(job: Job) -> dict[str, bytes]:
-    assert job.outputs is not None
-    return {path.name: path.read_bytes() for path in sorted(job.outputs.model.iterdir())}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("method", METHODS)
 def test_untrained_weights_embed_as_the_network_before_its_first_step(root: Path, method: str) -> None:
     settings = recipe(method, training={"iterations": 2})
-    loop.train(job(root, settings), 0, 1, CPU)
+    trained(root, settings)
     initial = initial_method(settings, TRAINED_CLASSES, TRAINED_CLASSES * IMAGES, 0).eval()
     loaded = load_method(root / "data/models/tiny" / method / "0", "untrained").method
     selected = load_method(root / "data/models/tiny" / method / "0").method
@@ -69,10 +54,9 @@ def test_a_checkpoint_that_changes_afterwards_does_not_change_the_untrained_netw
     ]
     states = [{name: value.contiguous() for name, value in donor.state_dict().items()} for donor in donors]
     save_file(states[0], root / "start.safetensors")
-    training_job = job(
+    training_job = trained(
         root, recipe("baseline", backbone={"checkpoint": "start.safetensors"}, training={"iterations": 2})
     )
-    loop.train(training_job, 0, 1, CPU)
     save_file(states[1], root / "start.safetensors")
     assert training_job.outputs is not None
     # a relative path in the recipe does not exist here
@@ -84,15 +68,14 @@ def test_a_checkpoint_that_changes_afterwards_does_not_change_the_untrained_netw
 @pytest.mark.slow
 @pytest.mark.parametrize("step", [1, 3], ids=["before the first checkpoint", "after it"])
 def test_a_resumed_run_writes_the_initial_weights_of_its_start(root: Path, step: int) -> None:
-    training_job = job(root, recipe("baseline"))
-    loop.train(training_job, 0, 1, CPU)
-    straight = _model(training_job)
+    training_job = trained(root, recipe("baseline"))
+    straight = output_bytes(training_job)
     assert training_job.outputs is not None
     shutil.rmtree(training_job.outputs.model)
     state = _kill_at(training_job, step)
     assert (state / "untrained.safetensors").read_bytes() == straight["untrained.safetensors"]
     loop.train(training_job, 0, 1, CPU)
-    assert _model(training_job) == straight
+    assert output_bytes(training_job) == straight
     assert not state.exists()
 
 
@@ -147,7 +130,7 @@ def test_names_the_different_number_of_threads(root: Path, capsys: pytest.Captur
 @pytest.mark.slow
 def test_a_state_without_checkpoint_gives_no_message(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     _kill_at(job(root, recipe("baseline")), 1)
-    loop.train(job(root, recipe("baseline", training={"iterations": 3})), 0, 1, CPU)
+    trained(root, recipe("baseline", training={"iterations": 3}))
     assert "starting from the first step" not in capsys.readouterr().err
 
 
@@ -155,5 +138,5 @@ def test_a_state_without_checkpoint_gives_no_message(root: Path, capsys: pytest.
 def test_a_state_of_unknown_identity_is_reported(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     training_job = job(root, recipe("baseline", training={"iterations": 4}))
     (_kill_at(training_job, 3) / "identity.json").unlink()
-    loop.train(job(root, recipe("baseline", training={"iterations": 4, "threads": 2})), 0, 1, CPU)
+    trained(root, recipe("baseline", training={"iterations": 4, "threads": 2}))
     assert "differs in unknown inputs: starting from the first step." in capsys.readouterr().err

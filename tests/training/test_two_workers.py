@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.training.jobs import Killed, job, recipe, write_tiny_set
+from tests.training.jobs import job, killed_at, recipe, write_tiny_set
 from tests.training.workers import run_workers
 from unseen.data.class_split import split_classes
 from unseen.data.shards import Shards
@@ -42,18 +42,8 @@ def _measure(root: Path, rank: int, settings: Recipe) -> tuple[dict[str, float],
 
 def _die(rank: int, world: int, root: Path) -> None:
     pace.SHORT = 60.0  # in this process: every checkpoint is written
-    original = loop.train_step
-
-    def killed(*arguments: Any) -> Any:
-        if arguments[1].step == 7:
-            raise Killed
-        return original(*arguments)
-
-    loop.train_step = killed
-    try:
+    with killed_at(7):
         loop.train(job(root, SETTINGS), rank, world, CPU)
-    except Killed:
-        loop.train_step = original
 
 
 def _work(rank: int, world: int, straight: Path, broken: Path) -> dict[str, Any]:
