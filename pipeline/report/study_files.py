@@ -80,13 +80,8 @@ def latex(table: StudyTable) -> str:
     ]
     names = [{"printed": "paper", "ours": "ours"}[side] for _, side in sides]
     lines = [
-<<<<<<< HEAD
-        f"% {table.study.name} on {table.dataset}: {table.study.title}",
-        rf"\begin{{tabular}}{{l{'r' * len(sides)}}}",
-=======
         f"% {table.study.name} on {table.dataset}: {' '.join(table.study.title.split())}",  # ends at a line
-        rf"\begin{{tabular}}{{l{'r' * sum(widths)}}}",
->>>>>>> 1a8eb46f (Write labels and file names that start as a formula as text of CSV files)
+        rf"\begin{{tabular}}{{l{'r' * len(sides)}}}",
         r"\toprule",
         f" & {' & '.join(heads)} \\\\",
         f" & {' & '.join(names)} \\\\",
