@@ -6,15 +6,19 @@ enter a training set unnoticed. Other formats, and the few JPEGs that the TurboJ
 support, are decoded by Pillow.
 """
 
+import contextlib
 import io
 import re
 import struct
-from typing import NamedTuple
+import threading
+import zlib
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 import simplejpeg
 from jaxtyping import UInt8
-from PIL import Image, ImageOps
+from PIL import Image, ImageFile, ImageOps
 
 from unseen.data.scratch import Scratch
 
@@ -30,6 +34,11 @@ _XMP = b"http://ns.adobe.com/xap/1.0/\0"
 # The tag that Pillow's exif_transpose reads if there is no EXIF orientation.
 _XMP_ORIENTATION = re.compile(rb"tiff:Orientation(?:=\"|>)([1-8])")
 _ORIENTATION_TAG = 0x0112
+# Tags of TIFF 6.0, and its numbers of deflate. Strips and tiles have offsets and sizes.
+_BITS, _COMPRESSION, _PHOTOMETRIC, _FILL_ORDER = 258, 259, 262, 266
+_STRIPS, _TILES = (273, 279), (324, 325)
+_DEFLATE = (8, 32946)
+_PIECE = 1 << 20  # bytes of a strip that are expanded at a time
 _NO_LENGTH = frozenset((0x01, *range(0xD0, 0xD9)))  # TEM, RST0-7, SOI
 _FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}  # SOF0-15 without DHT, JPG, DAC
 _MARKERS = 20_000  # before the frame header; a photo has a few dozen
@@ -37,6 +46,15 @@ _MARKERS = 20_000  # before the frame header; a photo has a few dozen
 # within a scan results in more such bytes (10 and more in trials on damaged files), and the image is refused.
 _HARMLESS = re.compile(r"\b[1-7] extraneous bytes before marker 0xd9")
 _UNSUPPORTED = "subsampling"
+
+
+class _Caller:
+    """What the caller of this process has set in Pillow, while `depth` pictures are decoded."""
+
+    lock, depth, accepts_truncated = threading.Lock(), 0, False
+
+
+_caller = _Caller()
 
 
 class Jpeg(NamedTuple):
@@ -60,9 +78,9 @@ def decode(encoded: UInt8[np.ndarray, "bytes"], scratch: Scratch | None = None) 
     """The picture as uint8 (H, W, 3) RGB, C-contiguous.
 
     `encoded`: uint8 (bytes,), may be read-only. Grey, 1-bit, palette and CMYK are converted to RGB;
-    transparent pixels are blended with white; 16-bit values are reduced to their high byte; the EXIF
-    orientation is applied. Colour profiles are ignored, as is usual in the field. Of an animation the first
-    frame is decoded.
+    transparent pixels are blended with white; 12- and 16-bit values are reduced to their high 8 bits; the
+    EXIF orientation is applied. Colour profiles are ignored, as is usual in the field. Of an animation the
+    first frame is decoded.
 
     With `scratch` the result may be in its memory, and the next picture that is decoded with it overwrites
     the result.
@@ -186,26 +204,63 @@ def _upright(stored: np.ndarray, orientation: int) -> np.ndarray:
 def decode_with_pillow(encoded: UInt8[np.ndarray, "bytes"]) -> Decoded:
     """`decode` by Pillow, with the format and the orientation of the file."""
     try:
-        with Image.open(io.BytesIO(encoded.data), formats=FORMATS) as image:
+        with _complete_files(), Image.open(io.BytesIO(encoded.data), formats=FORMATS) as image:
             _refuse_bomb(*image.size)
+            _require_valid_deflate(image, encoded.data)
             kind = f"{image.format} {image.mode}"
             orientation = image.getexif().get(_ORIENTATION_TAG, 1)
             orientation = int(orientation) if orientation in range(1, 9) else 1
-            return Decoded(_to_rgb(ImageOps.exif_transpose(image)), kind, orientation)
+            return Decoded(
+                _to_rgb(ImageOps.exif_transpose(image), getattr(image, "tag_v2", {})), kind, orientation
+            )
     except ValueError:
         raise
     except Exception as error:  # any error of a parser: OSError, SyntaxError, struct.error, zlib.error, ...
         raise ValueError(_reason(error)) from error
 
 
-def _to_rgb(image: Image.Image) -> np.ndarray:
+@contextlib.contextmanager
+def _complete_files() -> Iterator[None]:
+    """Pillow refuses truncated files within the block, in all threads, whatever the caller has set."""
+    with _caller.lock:
+        if not _caller.depth:
+            _caller.accepts_truncated = ImageFile.LOAD_TRUNCATED_IMAGES
+        _caller.depth += 1
+        ImageFile.LOAD_TRUNCATED_IMAGES = False
+    try:
+        yield
+    finally:
+        with _caller.lock:
+            _caller.depth -= 1
+            if not _caller.depth:
+                ImageFile.LOAD_TRUNCATED_IMAGES = _caller.accepts_truncated
+
+
+def _require_valid_deflate(image: Image.Image, encoded: memoryview) -> None:
+    """Raises zlib.error for a strip or tile of a TIFF with a wrong checksum, of which libtiff only warns."""
+    tags = getattr(image, "tag_v2", {})
+    if tags.get(_COMPRESSION) not in _DEFLATE or tags.get(_FILL_ORDER, 1) != 1:
+        return
+    for offsets, sizes in (_STRIPS, _TILES):
+        for offset, size in zip(tags.get(offsets, ()), tags.get(sizes, ()), strict=True):
+            inflater, rest = zlib.decompressobj(), bytes(encoded[offset : offset + size])
+            while rest:
+                inflater.decompress(rest, _PIECE)
+                rest = inflater.unconsumed_tail
+
+
+def _to_rgb(image: Image.Image, tags: Mapping[int, Any]) -> np.ndarray:
+    """tags: of the file, if it is a TIFF."""
     image.load()
     transparent = image.info.get("transparency")
     if image.mode.startswith("I"):  # 16-bit grey, which Pillow would clip at 255
         values = np.asarray(image)
         if values.min() < 0 or values.max() > 0xFFFF:
             raise ValueError(f"integer pixels from {values.min()} to {values.max()}, expected 0 to 65535")
-        grey = (values >> 8).astype(np.uint8)
+        bits = tags.get(_BITS, (16,))[0]
+        grey = (values >> (4 if bits == 12 else 8)).astype(np.uint8)
+        if tags.get(_PHOTOMETRIC) == 0:  # 0 is white, which Pillow inverts for 8 bits only
+            grey = 255 - grey
         if isinstance(transparent, int):
             grey[values == transparent] = 255
         return np.repeat(grey[:, :, None], 3, axis=2)

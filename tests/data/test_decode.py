@@ -5,11 +5,12 @@ import io
 import struct
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import simplejpeg
-from PIL import EpsImagePlugin, Image, ImageOps
+from PIL import EpsImagePlugin, Image, ImageFile, ImageOps
 
 from unseen.data import decode as module
 from unseen.data.decode import FORMATS, decode
@@ -306,3 +307,46 @@ def test_refuses_a_huge_image_of_another_format_before_decoding(
     monkeypatch.setattr(module, "MAX_PIXELS", 99)
     with pytest.raises(ValueError, match="10 x 10 pixels exceed"):
         decode(encoded(Image.new("L", (10, 10)), "PNG"))
+
+
+def tiff(values: np.ndarray, **options: Any) -> np.ndarray:
+    buffer = io.BytesIO()
+    Image.fromarray(values).save(buffer, "TIFF", **options)
+    return octets(buffer.getvalue())
+
+
+def test_a_grey_tiff_of_many_bits_is_read_as_a_viewer_shows_it() -> None:
+    values = np.linspace(0, 65535, 64).astype(np.uint16).reshape(8, 8)
+    assert (decode(tiff(values, tiffinfo={262: 0}))[:, :, 0] == 255 - (values >> 8)).all()
+    odd, even = values.reshape(-1, 2).T >> 4  # 12 bits: two values in three bytes
+    packed = np.stack([odd >> 4, (odd & 15) << 4 | even >> 8, even & 255], axis=1).astype(np.uint8).tobytes()
+    tags = {256: 8, 257: 8, 258: 12, 259: 1, 262: 1, 273: 130, 277: 1, 278: 8, 279: len(packed)}
+    entries = b"".join(
+        struct.pack("<HHII", tag, 4 if value > 8 else 3, 1, value) for tag, value in tags.items()
+    )
+    header = struct.pack("<2sHIH", b"II", 42, 8, len(tags)) + entries
+    file = octets(header.ljust(tags[273], b"\0") + packed)
+    assert (decode(file)[:, :, 0] == values >> 8).all()
+
+
+@pytest.mark.parametrize("compression", ["tiff_adobe_deflate", "tiff_deflate"])
+def test_a_damaged_deflate_tiff_is_refused(compression: str, picture: Picture) -> None:
+    file = tiff(picture(48, 64), compression=compression)
+    assert decode(file).shape[2] == 3
+    for place in np.linspace(40, len(file) * 3 // 4, 12).astype(int):
+        damaged = file.copy()
+        damaged[place : place + 8] ^= 0x5A
+        with pytest.raises(ValueError, match=r"\w"):
+            decode(damaged)
+
+
+@pytest.mark.parametrize("form", ["PNG", "GIF", "BMP", "PPM", "TIFF"])
+def test_a_truncated_file_is_refused_whatever_the_caller_accepts(
+    form: str, picture: Picture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    buffer = io.BytesIO()
+    Image.fromarray(picture(48, 64)).save(buffer, form)
+    monkeypatch.setattr(ImageFile, "LOAD_TRUNCATED_IMAGES", True)
+    with pytest.raises(ValueError, match=r"\w"):
+        decode(octets(buffer.getvalue()[: len(buffer.getvalue()) // 3]))
+    assert ImageFile.LOAD_TRUNCATED_IMAGES is True

@@ -79,7 +79,7 @@ def test_a_kill_during_the_exchange_leaves_a_complete_directory(
             calls += 1
             if calls > limit:
                 raise KilledError
-            return call(*arguments)  # type: ignore[operator]
+            return call(*arguments)
 
         return run
 
