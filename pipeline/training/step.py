@@ -20,6 +20,7 @@ from torch.nn import Parameter
 from torch.optim import Optimizer
 
 from unseen.data.loader import TrainBatch, normalize
+from unseen.data.seeding import seed_of
 from unseen.methods.method import Method
 from unseen.methods.settings import Recipe
 from unseen.runtime.device.precision import full_precision
@@ -33,7 +34,6 @@ from unseen.training.optimizer import factor, set_learning_rate
 from unseen.training.overlap import averaging
 from unseen.training.passes import Passes
 from unseen.training.precision import autocast
-from unseen.training.rng import seed_step
 
 
 @dataclasses.dataclass(frozen=True)
@@ -234,3 +234,17 @@ def _not_finite_rows(outputs: Any) -> list[int]:
                 (~value.detach().reshape(len(value), -1).isfinite().all(dim=1)).nonzero().flatten().tolist()
             )
     return sorted(rows)
+
+
+def seed_step(seed: int, step: int, rank: int | None) -> None:
+    """Seeds torch on all devices from (seed, step, rank), so that a checkpoint stores no generator.
+
+    `rank` None is for what every worker must draw alike: the objective on the global batch. Masks that a
+    network draws on its slice (dropout, stochastic depth) differ between ranks, and therefore depend on the
+    number of workers.
+    """
+    value = seed_of(seed, "step", step, "all" if rank is None else rank)
+    # torch.manual_seed would store one call, with its stack, for each kind of device that is absent.
+    torch.default_generator.manual_seed(value)
+    if torch.cuda.is_available():
+        torch.cuda.manual_seed_all(value)
