@@ -1,7 +1,7 @@
 """The HTTP interface of a catalog, and the page that uses it.
 
 GET  /                 the page: drop a photo, see its matches
-POST /find?k=10        the body is a photo; the answer contains products and matches
+POST /find?k=10        the body is a photo, or a form with photos; the answer contains products and matches
 POST /regions/{catalog}/{row}  the body is the photo: which regions cause its similarity to a match
 GET  /photos/{catalog}/{row}   a picture of the answer of this catalog as a small JPEG
 GET  /health           whether the catalog can be searched
@@ -12,7 +12,8 @@ A body that is too large, too slow or no photo is refused, and the service conti
 before they are decoded. A service without a token answers no page of another site. A row belongs to one
 catalog, whose fingerprint each answer contains: an address of an earlier catalog gives an error, never
 another picture. A catalog that is built again is loaded at the next request; the earlier one answers until
-then, and afterwards if the new one cannot be loaded.
+then, and afterwards if the new one cannot be loaded. HEAD is answered as GET, and OPTIONS by the methods of a
+path.
 """
 
 import asyncio
@@ -23,6 +24,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal, TypeVar
 from urllib.parse import urlsplit
@@ -35,7 +37,6 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from pydantic import BaseModel
 from starlette.concurrency import run_in_threadpool
-from starlette.requests import ClientDisconnect
 
 from unseen.data.heif import readable
 from unseen.report.pictures import jpeg
@@ -43,6 +44,7 @@ from unseen.runtime.errors import UserError
 from unseen_search.catalog.catalog import answer_of
 from unseen_search.service.current import Current, State
 from unseen_search.service.photo_size import size_of
+from unseen_search.service.requests import Heads, photos_of, require_known_parameters
 from unseen_search.service.settings import ServiceSettings
 
 T = TypeVar("T")
@@ -158,18 +160,22 @@ def create_app(directory: Path, settings: ServiceSettings) -> FastAPI:
         finally:
             photos -= 1
 
-    with_photo = [Depends(token), Depends(admitted)]
+    with_photo = [Depends(token), Depends(require_known_parameters), Depends(admitted)]
 
     @app.middleware("http")
     async def count(request: Request, call: Callable[[Request], Awaitable[Response]]) -> Response:
         refusal = None if settings.token else _of_another_site(request)
         response = await call(request) if refusal is None else refusal
+        if request.method == "OPTIONS" and response.status_code == 405:
+            response = Response(status_code=204, headers={"Allow": f"{response.headers['allow']}, OPTIONS"})
         route = request.scope.get("route")
         path = getattr(route, "path", "other")  # not the path of the request: their number is not bounded
         metrics.requests.labels(path, response.status_code).inc()
         response.headers["X-Content-Type-Options"] = "nosniff"
         response.headers["Content-Security-Policy"] = _CONTENT_POLICY
         return response
+
+    app.add_middleware(Heads)
 
     async def in_turn(work: Callable[[], T]) -> T:
         """The result of `work` in a thread, when a place for a photo is free."""
@@ -189,22 +195,27 @@ def create_app(directory: Path, settings: ServiceSettings) -> FastAPI:
         return _PAGE
 
     @app.post("/find", dependencies=with_photo, openapi_extra=_PHOTO)
-    async def find(request: Request, k: Annotated[int, Query(ge=1, le=100)] = 10) -> Found:
-        """The k nearest pictures of the photo in the body: JPEG, PNG, WebP, AVIF, HEIC, TIFF, BMP or GIF."""
-        photo = await _body(request, settings)
-        answer = await in_turn(lambda: _find(current, _checked(photo, settings), k))
-        metrics.seconds.observe(answer.seconds)
-        if answer.unknown:
-            metrics.unknown.inc()
-            if settings.unknown_log is not None:
-                await run_in_threadpool(_log_unknown, settings.unknown_log, photo, answer)
-        return answer
+    async def find(request: Request, k: Annotated[int, Query(ge=1, le=100)] = 10) -> Found | list[Found]:
+        """The k nearest pictures of the photo in the body: JPEG, PNG, WebP, AVIF, HEIC, TIFF, BMP or GIF. A
+        form with several photos has a list of answers."""
+        answers = []
+        for photo in await photos_of(request, settings):
+            answer = await in_turn(partial(_find, current, _checked(photo, settings), k))
+            metrics.seconds.observe(answer.seconds)
+            if answer.unknown:
+                metrics.unknown.inc()
+                if settings.unknown_log is not None:
+                    await run_in_threadpool(_log_unknown, settings.unknown_log, photo, answer)
+            answers.append(answer)
+        return answers[0] if len(answers) == 1 else answers
 
     @app.post("/regions/{catalog}/{row}", dependencies=with_photo, openapi_extra=_PHOTO)
     async def regions(request: Request, catalog: str, row: int) -> Cause:
         """Which regions of the photo in the body, and of a picture of its answer, cause their similarity.
         `catalog` is the fingerprint in the answer. 410 if another catalog has replaced it."""
-        photo = await _body(request, settings)
+        photo, *others = await photos_of(request, settings)
+        if others:
+            raise HTTPException(422, "There are several photos, expected one.")
         return await in_turn(lambda: _regions(current.get(), _checked(photo, settings), catalog, row))
 
     @app.get("/photos/{catalog}/{row}", dependencies=[Depends(token)], response_class=Response)
@@ -240,7 +251,17 @@ def create_app(directory: Path, settings: ServiceSettings) -> FastAPI:
 _PHOTO = {
     "requestBody": {
         "required": True,
-        "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
+        "content": {
+            "application/octet-stream": {"schema": {"type": "string", "format": "binary"}},
+            "multipart/form-data": {
+                "schema": {
+                    "type": "object",
+                    "properties": {
+                        "photo": {"type": "array", "items": {"type": "string", "format": "binary"}}
+                    },
+                }
+            },
+        },
     }
 }
 
@@ -257,29 +278,6 @@ def _token_check(token: str | None) -> Callable[..., None]:
             raise HTTPException(401, "The token is missing or wrong.", {"WWW-Authenticate": "Bearer"})
 
     return check
-
-
-async def _body(request: Request, settings: ServiceSettings) -> bytes:
-    """The body, which is refused as soon as it is too large or too slow."""
-    limit = settings.largest_photo
-    too_large = HTTPException(413, f"A photo has at most {limit:,} bytes.")
-    announced = request.headers.get("content-length", "0")
-    if announced.isdecimal() and int(announced) > limit:
-        raise too_large
-    content = bytearray()
-    try:
-        async with asyncio.timeout(settings.upload_seconds):
-            async for piece in request.stream():
-                content += piece
-                if len(content) > limit:
-                    raise too_large
-    except ClientDisconnect:  # nobody reads the answer; without it the server would log a traceback
-        raise HTTPException(400, "The connection ended before the photo.") from None
-    except TimeoutError:
-        raise HTTPException(408, f"The photo did not arrive in {settings.upload_seconds:g} s.") from None
-    if not content:
-        raise HTTPException(422, "The body is empty, expected the bytes of a photo.")
-    return bytes(content)
 
 
 def _busy() -> HTTPException:

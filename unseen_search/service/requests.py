@@ -1,0 +1,83 @@
+"""What clients send: bodies, forms and methods."""
+
+import asyncio
+import re
+
+from fastapi import HTTPException, Request
+from starlette.requests import ClientDisconnect
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from unseen_search.service.settings import ServiceSettings
+
+_FORMS = "Send the bytes of the photo (curl --data-binary @new.jpg) or a form (curl -F photo=@new.jpg)."
+_BOUNDARY = re.compile(r'boundary=(?:"([^"]{1,70})"|([^;,\s]{1,70}))', re.IGNORECASE)  # RFC 2046
+_FILE = re.compile(rb"^content-disposition:.*;\s*filename\*?=", re.IGNORECASE | re.MULTILINE)
+
+
+class Heads:
+    """Answers HEAD as GET. The server omits the content."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and scope["method"] == "HEAD":
+            scope = {**scope, "method": "GET"}
+        await self._app(scope, receive, send)
+
+
+def require_known_parameters(request: Request) -> None:
+    """Refuses a parameter in the address that its path does not have."""
+    known = {field.alias for field in request.scope["route"].dependant.query_params}
+    if unknown := sorted(set(request.query_params) - known):
+        names = ", ".join(sorted(known)) or "none"
+        raise HTTPException(422, f"unknown parameters: {', '.join(unknown)}; the parameters are: {names}.")
+
+
+async def photos_of(request: Request, settings: ServiceSettings) -> list[bytes]:
+    """The photos in the body, which is refused as soon as it is too large or too slow: the body itself, or
+    each file of a form (multipart/form-data, RFC 7578)."""
+    if request.headers.get("content-encoding", "identity") != "identity":
+        raise HTTPException(415, f"The body is compressed. {_FORMS}")
+    limit = settings.largest_photo
+    too_large = HTTPException(413, f"A photo has at most {limit:,} bytes.")
+    announced = request.headers.get("content-length", "0")
+    if announced.isdecimal() and int(announced) > limit:
+        raise too_large
+    content = bytearray()
+    try:
+        async with asyncio.timeout(settings.upload_seconds):
+            async for piece in request.stream():
+                content += piece
+                if len(content) > limit:
+                    raise too_large
+    except ClientDisconnect:  # nobody reads the answer; without it the server would log a traceback
+        raise HTTPException(400, "The connection ended before the photo.") from None
+    except TimeoutError:
+        raise HTTPException(408, f"The photo did not arrive in {settings.upload_seconds:g} s.") from None
+    if not content:
+        raise HTTPException(422, "The body is empty, expected the bytes of a photo.")
+    kind = request.headers.get("content-type", "")
+    if kind.lower().startswith("application/json"):
+        raise HTTPException(415, f"The body is JSON. {_FORMS}")
+    return (
+        _files(bytes(content), kind) if kind.lower().startswith("multipart/form-data") else [bytes(content)]
+    )
+
+
+def _files(content: bytes, kind: str) -> list[bytes]:
+    """The files of a form."""
+    match = _BOUNDARY.search(kind)
+    if match is None:
+        raise HTTPException(422, f"The form names no boundary. {_FORMS}")
+    boundary = b"\r\n--" + (match[1] or match[2]).encode()
+    parts = (b"\r\n" + content).split(boundary)
+    if len(parts) < 3 or not parts[-1].startswith(b"--"):
+        raise HTTPException(422, f"The form is incomplete. {_FORMS}")
+    files = []
+    for part in parts[1:-1]:
+        head, _, value = part.partition(b"\r\n\r\n")
+        if not _FILE.search(head) or not value:
+            raise HTTPException(422, "A part of the form is no photo; parameters belong into the address.")
+        files.append(value)
+    return files
