@@ -110,11 +110,10 @@ def evaluate_landmarks(
     }
     tables = {}
     for network, sides in others.items():
-        of_network = list(_rank(sides, ground_truth))
-        scores_of_network = _scores(of_network, protocol)
-        values = _metrics(scores_of_network, protocol)
-        metrics.update({f"{network}_{name}": value for name, value in values.items()})
-        tables[network] = _queries(of_network, scores_of_network)
+        ranked = list(_rank(sides, ground_truth))
+        of_network = _scores(ranked, protocol)
+        metrics |= {f"{network}_{name}": value for name, value in _metrics(of_network, protocol).items()}
+        tables[network] = _queries(ranked, of_network)
     return LandmarkResults(metrics, _queries(rankings, scores), _neighbours(rankings), tables)
 
 
@@ -189,16 +188,12 @@ def _queries(rankings: list[Ranked], scores: dict[str, dict[str, Scores]]) -> pa
 
 
 def _neighbours(rankings: Iterable[Ranked]) -> pa.Table:
-    tables = [
-        pa.table(
-            {
-                "row_id": pa.array(ranked.queries.row_id),
-                "neighbours": pa.array(ranked.ids[:, :NEIGHBOURS].tolist(), pa.list_(pa.int64())),
-                "similarities": pa.array(
-                    ranked.similarities[:, :NEIGHBOURS].tolist(), pa.list_(pa.float32())
-                ),
-            }
+    tables = []
+    for ranked in rankings:
+        ids, similarities = (
+            pa.array(values[:, :NEIGHBOURS].tolist(), pa.list_(kind))
+            for values, kind in ((ranked.ids, pa.int64()), (ranked.similarities, pa.float32()))
         )
-        for ranked in rankings
-    ]
+        columns = {"row_id": pa.array(ranked.queries.row_id), "neighbours": ids, "similarities": similarities}
+        tables.append(pa.table(columns))
     return pa.concat_tables(tables)
