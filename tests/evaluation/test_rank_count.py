@@ -8,6 +8,7 @@ import faiss
 import numpy as np
 import pytest
 
+from tests.evaluation.galleries import GALLERIES
 from tests.oracles import retrieval as oracle
 from tests.vectors import gaussian, unit
 from unseen.evaluation import counted_gallery, rank_count
@@ -15,20 +16,6 @@ from unseen.evaluation.counted_gallery import NumpyGallery
 from unseen.evaluation.rank_count import rank_blocks
 from unseen.evaluation.tile_count import UNDECIDED
 from unseen.runtime.errors import UserError
-
-
-def galleries() -> dict[str, np.ndarray]:
-    generator = np.random.default_rng(0)
-    return {
-        "gaussian": gaussian(60, 12),
-        "signs": unit(np.sign(generator.standard_normal((60, 4)))),
-        "long signs": unit(np.sign(generator.standard_normal((60, 37)))),
-        "repeated": gaussian(9, 7)[generator.integers(9, size=60)],
-        "one point": np.repeat(gaussian(1, 5), 60, axis=0),
-        "nearly one point": unit(gaussian(1, 16) + 1e-7 * generator.standard_normal((60, 16))),
-        "one dimension": np.where(np.arange(60)[:, None] % 3, 1, -1).astype(np.float32),
-        "zeros among them": gaussian(60, 6) * (np.arange(60)[:, None] % 4 > 0).astype(np.float32),
-    }
 
 
 def count(
@@ -67,18 +54,18 @@ def table(embeddings: np.ndarray, classes: int, seed: int = 5) -> tuple[np.ndarr
 
 
 @pytest.mark.parametrize("classes", [1, 4, 40])
-@pytest.mark.parametrize("name", galleries())
+@pytest.mark.parametrize("name", GALLERIES)
 def test_equals_the_definition(name: str, classes: int) -> None:
-    rows = table(galleries()[name], classes)
+    rows = table(GALLERIES[name], classes)
     assert count(rows, rows) == ranks_by_definition(rows, rows)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", galleries())
+@pytest.mark.parametrize("name", GALLERIES)
 def test_every_path_through_a_tile(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each path (selected, by level, sorted, exact), forced on every tile of about 8 x 12, gives the
     definition."""
-    rows = table(galleries()[name], 9)
+    rows = table(GALLERIES[name], 9)
     expected = ranks_by_definition(rows, rows)
     monkeypatch.setattr(NumpyGallery, "queries", 8)
     monkeypatch.setattr(NumpyGallery, "cells", 100)
@@ -100,7 +87,7 @@ def test_every_path_through_a_tile(name: str, monkeypatch: pytest.MonkeyPatch) -
     assert set(used_paths) == set(names)
 
 
-@pytest.mark.parametrize("name", galleries())
+@pytest.mark.parametrize("name", GALLERIES)
 @pytest.mark.parametrize("last", [1, 10, 60])
 def test_ranks_up_to_the_depth_equal_the_definition(
     name: str, last: int, monkeypatch: pytest.MonkeyPatch
@@ -108,7 +95,7 @@ def test_ranks_up_to_the_depth_equal_the_definition(
     """Ranks up to the depth are exact, later ones exceed it, and thresholds beyond it are dropped."""
     monkeypatch.setattr(NumpyGallery, "queries", 8)
     monkeypatch.setattr(NumpyGallery, "cells", 100)
-    rows = table(galleries()[name], 9)
+    rows = table(GALLERIES[name], 9)
     expected = ranks_by_definition(rows, rows)
     depth = np.full(len(rows[0]), last)
     for block in rank_blocks(*rows, *rows, depth):

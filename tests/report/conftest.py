@@ -115,14 +115,8 @@ def make_run(root: Path, dataset: str, method: str, seed: int, noise: float) -> 
             if method == ATTRIBUTES
             else None
         )
-        write(
-            path,
-            rows,
-            label[rows],
-            clustered(label[rows], width, 100 * seed + place),
-            attributes=None if file == "train" else attributes,
-        )
         sides[file] = Rows(rows, label[rows], clustered(label[rows], width, 100 * seed + place))
+        write(path, *sides[file], attributes=None if file == "train" else attributes)
     make_positions(root / "positions" / f"{name}.arrow", method, seed)
     protocol = Protocol("test", (1, 2, 4), 0.95, 0)
     both_sides = {file: Sides(rows, rows) for file, rows in sides.items()}
@@ -143,26 +137,16 @@ def make_run(root: Path, dataset: str, method: str, seed: int, noise: float) -> 
     model.mkdir(parents=True)
     for file in ("weights", "last"):
         (model / f"{file}.safetensors").write_bytes(f"{file} of {name}".encode())
-    training = {
-        "protocol": "selected",
-        "iterations": 60,
-        "patience": None,
-        "selection_metric": "map_at_r",
-        "gradient_noise": "pair" if method == MEASURED else None,
-    }
+    measured = "pair" if method == MEASURED else None
+    training = {"protocol": "selected", "iterations": 60, "patience": None, "selection_metric": "map_at_r"}
     backbone = {
         "name": "test_resnet",
         "pretrained": method == PRETRAINED,
         "checkpoint": None,
         "arguments": {},
     }
-    recipe = {
-        "method": method,
-        "backbone": backbone,
-        "input": {"size": 64},
-        "batch": {"sampling": "classes"},
-        "training": training,
-    }
+    recipe = {"method": method, "backbone": backbone, "input": {"size": 64}, "batch": {"sampling": "classes"}}
+    recipe["training"] = training | {"gradient_noise": measured}
     write_json(
         model / "recipe.json", {"recipe": recipe, "dataset": dataset, "seed": seed, "classes": TRAIN - 2}
     )
@@ -248,15 +232,8 @@ def make_sweep(directory: Path) -> None:
     ]
     for trial, scores in zip(trials, ((0.1, 0.21), (0.125,), (0.34, 0.3), ()), strict=True):
         for step, score in enumerate(scores, 1):
-            trial.add(
-                {
-                    "iteration": 30.0 * step,
-                    "loss": 1.0,
-                    "recall_at_1": 0.5,
-                    "map_at_r": score,
-                    "r_precision": 0.3,
-                }
-            )
+            scores_of_step = {"recall_at_1": 0.5, "map_at_r": score, "r_precision": 0.3}
+            trial.add({"iteration": 30.0 * step, "loss": 1.0, **scores_of_step})
     trials[1].stopped_early = True
     trials[3].error = "no memory"
     rows = [row_of(trial, "map_at_r") for trial in trials]
