@@ -13,6 +13,7 @@ duplicates) are excluded from the positives. Definition and constants are those 
 It divides by all B anchors; anchors without a mined pair count as zero.
 """
 
+import math
 from typing import Any
 
 import torch
@@ -20,12 +21,13 @@ from jaxtyping import Float
 from torch import Tensor
 
 from unseen.losses.blocked import Blocked, block_size, start_gradients
-from unseen.losses.log_one_plus_sum import log_one_plus_sum
 from unseen.losses.pairs import PairLoss, Pairs
 
 _DUPLICATE = 1 - 1e-5  # a positive with at least this similarity is the same picture (released code)
 _CPU_ELEMENTS = 1 << 18  # similarities in memory at a time, so that they stay in the cache of a core
 _ROWS = 16  # least number of anchors at a time, because each block reads the whole memory
+_LOG_2 = math.log(2)
+_SAFE = 60.0  # largest exponent whose power fits float32, also summed over thousands of terms
 _FAR = 1e4  # added to or subtracted from a similarity, so that no minimum or maximum selects the pair
 
 
@@ -86,7 +88,31 @@ def _rows(
         highest, lowest = hardest_negative + loss.mining_margin, hardest_positive - loss.mining_margin
         positive.mul_(torch.lt(similarity, highest, out=torch.empty_like(similarity)))
         negative.mul_(torch.gt(similarity, lowest, out=torch.empty_like(similarity)))
-    positive_value, positive_weight = log_one_plus_sum(similarity, positive, -loss.alpha, loss.threshold)
-    negative_value, negative_weight = log_one_plus_sum(similarity, negative, loss.beta, loss.threshold)
+    positive_value, positive_weight = _log_one_plus_sum(similarity, positive, -loss.alpha, loss.threshold)
+    negative_value, negative_weight = _log_one_plus_sum(similarity, negative, loss.beta, loss.threshold)
     value = positive_value.sum() / loss.alpha + negative_value.sum() / loss.beta
     return value, negative_weight.sub_(positive_weight) if with_weights else None
+
+
+def _log_one_plus_sum(
+    similarity: Float[Tensor, "rows columns"],
+    member: Float[Tensor, "rows columns"],
+    slope: float,
+    threshold: float,
+) -> tuple[Float[Tensor, "rows 1"], Float[Tensor, "rows columns"]]:
+    """v_i = log(1 + sum_j m_ij exp(slope (s_ij - threshold))) of each row, and dv_i/ds_ij / slope.
+
+    The latter are the weights m_ij exp(...) / (1 + sum). similarity: cosines. member: m, 0 or 1. No slope
+    overflows.
+    """
+    # Powers of two, because torch's exp is slow for tiny results and its exp2 is not.
+    exponent = torch.mul(similarity, slope / _LOG_2).sub_(slope * threshold / _LOG_2)
+    if abs(slope) - slope * threshold <= _SAFE:  # true for all published constants
+        powers = exponent.clamp_(-115, 115).exp2_().mul_(member)
+        total = powers.sum(1, keepdim=True)
+        return torch.log1p(total), powers.div_(total.add_(1))
+    # The largest exponent of a member, at least 0.
+    shift = torch.add(exponent, 1 - member, alpha=-1e30).amax(1, keepdim=True).clamp_(min=0)
+    powers = exponent.sub_(shift).clamp_(-115, 0).exp2_().mul_(member)
+    above = torch.expm1(shift * -_LOG_2).add_(powers.sum(1, keepdim=True))  # (1 + sum) 2^-shift - 1
+    return torch.log1p(above).add_(shift, alpha=_LOG_2), powers.div_(above.add_(1))
