@@ -3,11 +3,12 @@
 Decoding is that of stage `export`; cropping and normalisation are those of the model.
 """
 
+import contextlib
 import hashlib
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -52,15 +53,16 @@ class Embedder:
         self.precision: Precision = precision
         self.directory: Path | None = None
         self._method: Method
-        if isinstance(model, pretrained.Network):
-            (self._method, self.input), _ = pretrained.build_network(model)
-        else:
-            self.directory = Path(model)
-            if pretrained.is_network(self.directory):
-                self._method, self.input = pretrained.load_network(self.directory)
+        with _float32():
+            if isinstance(model, pretrained.Network):
+                (self._method, self.input), _ = pretrained.build_network(model)
             else:
-                loaded = load_method(self.directory)
-                self._method, self.input = loaded.method, loaded.recipe.input
+                self.directory = Path(model)
+                if pretrained.is_network(self.directory):
+                    self._method, self.input = pretrained.load_network(self.directory)
+                else:
+                    loaded = load_method(self.directory)
+                    self._method, self.input = loaded.method, loaded.recipe.input
         self._device = where or device()
         self._require_finite(model)
 
@@ -124,13 +126,17 @@ class Embedder:
         return self._method.state_dict()
 
     def __call__(
-        self, pictures: Sequence[Picture], label: str | None = None, loader_threads: int | None = None
+        self,
+        pictures: Picture | Sequence[Picture],
+        label: str | None = None,
+        loader_threads: int | None = None,
     ) -> Float32[np.ndarray, "N D"]:
-        """Unit vectors of N pictures, in their order. `label` is the name of the progress line.
+        """Unit vectors of N pictures, in their order, or of one. `label` is the name of the progress line.
         `loader_threads` decode; None: as many as one process uses.
 
         Raises UserError with the name of a picture that is missing or cannot be decoded.
         """
+        pictures = pictures_of(pictures)
         rows = np.arange(len(pictures), dtype=np.int64)
         threads = loader_threads or loader_threads_of(1)
         loader = EvalLoader(Pictures(pictures), rows, self.input, BATCH, threads)
@@ -185,6 +191,31 @@ class Pictures:
             f"{name_of(self.pictures[row])} cannot be read as a picture: {reason}.",
             "Convert it to JPEG or PNG, or leave it out.",
         )
+
+
+def pictures_of(pictures: Any) -> list[Picture]:
+    """The pictures of a call: one, or any iterable of them. Raises UserError for other types."""
+    if isinstance(pictures, Picture):
+        return [pictures]
+    result = list(pictures) if isinstance(pictures, Iterable) else [pictures]
+    for picture in result:
+        if not isinstance(picture, Picture):
+            raise UserError(
+                f"A picture is a {type(picture).__name__}, expected a path or the bytes of a file.",
+                "Save a decoded picture to a file or to io.BytesIO first.",
+            )
+    return result
+
+
+@contextlib.contextmanager
+def _float32() -> Iterator[None]:
+    """Networks are built in float32 within the block, whatever the default of the caller is."""
+    default = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float32)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(default)
 
 
 def encoded(picture: Picture) -> bytes:

@@ -20,6 +20,7 @@ import json
 from collections.abc import Callable, Sequence
 from functools import cached_property, partial
 from hashlib import sha256
+from numbers import Integral
 from pathlib import Path
 from typing import Any, NamedTuple, get_args
 
@@ -31,7 +32,7 @@ from jaxtyping import Float32, Int64
 from unseen.evaluation.index.index import Index, load, search, vectors_at
 from unseen.evaluation.index.kinds import from_plain
 from unseen.evaluation.unknown import Rivals, Threshold, UncalibratedError, calibrate
-from unseen.frozen.embedder import Embedder, Picture, Precision
+from unseen.frozen.embedder import Embedder, Picture, Precision, pictures_of
 from unseen.runtime.digest import sha256_of
 from unseen.runtime.errors import UserError
 from unseen.runtime.files import complete_directory, regular
@@ -232,13 +233,16 @@ class Catalog:
         """The unit vectors of pictures by their position in `paths`; None: of all."""
         return vectors_at(self.index, self.index.ids if rows is None else rows)
 
-    def find(self, pictures: Sequence[Picture], k: int = 10) -> list[list[Match]]:
+    def find(self, pictures: Picture | Sequence[Picture], k: int = 10) -> list[list[Match]]:
         """The k nearest pictures of each of `pictures`, nearest first; fewer if the index has fewer.
 
         A flat index compares all pictures; the other kinds can miss some.
         """
-        if k < 1:
-            raise UserError(f"k is {k}, expected 1 or more.", "Set -k to the number of matches per picture.")
+        if not isinstance(k, Integral) or k < 1:
+            raise UserError(
+                f"k is {k!r}, expected 1 or more.", "Set -k to the number of matches per picture."
+            )
+        pictures = pictures_of(pictures)
         if not pictures:
             return []
         rows, similarities = search(self.index, self.embedder(pictures), None, min(k, len(self)))

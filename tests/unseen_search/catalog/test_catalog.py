@@ -9,10 +9,12 @@ import faiss
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from safetensors.torch import load_file, save_file
 
 from tests.photos import COUNT, picture, save_model
 from unseen.evaluation.settings import Flat, Hnsw, Ivf, IvfPq, Setting
+from unseen.frozen.embedder import pictures_of
 from unseen.frozen.network import ABOUT, Network
 from unseen.networks import lite0
 from unseen.networks.published_network import timm
@@ -54,6 +56,24 @@ def test_finds_the_nearest_for_a_file_for_bytes_and_for_a_new_picture(
 
 
 @pytest.mark.slow
+@pytest.mark.slow
+def test_reads_one_picture_and_refuses_other_types(model: Path, photos: Path, tmp_path: Path) -> None:
+    catalog = build(photos, tmp_path / "catalog", model, processes=1)
+    path = photos / catalog.paths[0]
+    for one in (path, str(path), path.read_bytes(), (name for name in [path])):
+        assert [matches[0].path for matches in catalog.find(pictures_of(one), 1)] == [catalog.paths[0]]
+    assert catalog.find(str(path), 1) == catalog.find([path], 1)
+    torch.set_default_dtype(torch.float64)
+    try:
+        assert np.array_equal(Embedder(model)(path), Embedder(tmp_path / "catalog/model")([path]))
+        assert Catalog(tmp_path / "catalog").find([path], 1)[0][0].path == catalog.paths[0]
+    finally:
+        torch.set_default_dtype(torch.float32)
+    for wrong, kind in ((Image.new("L", (2, 2)), "Image"), ([np.zeros(3)], "ndarray"), ([None], "NoneType")):
+        with pytest.raises(UserError, match=f"A picture is a {kind}, expected a path"):
+            pictures_of(wrong)
+
+
 def test_a_catalog_needs_neither_model_nor_photos(model: Path, photos: Path, tmp_path: Path) -> None:
     expected = build(photos, tmp_path / "catalog", model, processes=1).find(
         [photos / "shelf 0/schön 0.jpg"], 3
