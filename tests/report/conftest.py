@@ -137,7 +137,7 @@ def make_run(root: Path, dataset: str, method: str, seed: int, noise: float) -> 
     model.mkdir(parents=True)
     for file in ("weights", "last"):
         (model / f"{file}.safetensors").write_bytes(f"{file} of {name}".encode())
-    measured = "pair" if method == MEASURED else None
+    term = "pair" if method == MEASURED else None
     training = {"protocol": "selected", "iterations": 60, "patience": None, "selection_metric": "map_at_r"}
     backbone = {
         "name": "test_resnet",
@@ -146,7 +146,7 @@ def make_run(root: Path, dataset: str, method: str, seed: int, noise: float) -> 
         "arguments": {},
     }
     recipe = {"method": method, "backbone": backbone, "input": {"size": 64}, "batch": {"sampling": "classes"}}
-    recipe["training"] = training | {"gradient_noise": measured}
+    recipe["training"] = training | {"gradient_noise": term}
     write_json(
         model / "recipe.json", {"recipe": recipe, "dataset": dataset, "seed": seed, "classes": TRAIN - 2}
     )
@@ -154,12 +154,12 @@ def make_run(root: Path, dataset: str, method: str, seed: int, noise: float) -> 
     history.parent.mkdir(parents=True, exist_ok=True)
     measured = ["gradient_covariance", "direction_covariance"] if method == MEASURED else []
     header = ["iteration", "epoch", "lr", "loss", "diversity", "pair", *measured, "grad_norm"]
-    rows: list[list[float]] = []
+    steps: list[list[float]] = []
     for step in range(10, 70, 10):
         scores = [0.4 + step / 200 - noise / 9, 0.2 + step / 300 - noise / 9, 0.3]
         noises = [1 / step, 0.5][: len(measured)]
-        rows.append([step, step / 5, 1e-3, 3 / step + 0.2, 0.2, 3 / step, *noises, 1.0, *scores])
-    text = sealed_csv([*header, *VALIDATION], [list(map(str, row)) for row in rows])
+        steps.append([step, step / 5, 1e-3, 3 / step + 0.2, 0.2, 3 / step, *noises, 1.0, *scores])
+    text = sealed_csv([*header, *VALIDATION], [list(map(str, row)) for row in steps])
     history.write_text(text, encoding="utf-8")
 
 
