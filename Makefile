@@ -21,9 +21,11 @@ export OMP_WAIT_POLICY := passive
 # again: 15 s of CPU instead of 6 s for the modules of a training.
 unexport PYTHONDONTWRITEBYTECODE
 APART := OMP_NUM_THREADS=1# one test process per core, one thread each
+# One process more than cores: tests wait for clusters and for the stages of the graph.
+TESTS := $(APART) pytest -q --forks $(shell expr $$(nproc) + 1)
 export PATH := $(abspath $(VENV))/bin:$(PATH)
 
-.PHONY: repro test check lint docs bench torture cluster serve s3 lock help
+.PHONY: repro test check test-tests check-tests lint docs bench torture cluster serve s3 lock help
 help:
 	@sed -n '1,13s/^# //p' Makefile
 
@@ -32,11 +34,15 @@ repro: $(VENV)/.runtime-$(FAISS)
 	dvc repro
 	@echo "== open data/report/index.html"
 
-test: lint
-	$(APART) pytest -q -n auto
+# Lint uses one core; the tests start as one process, which collects them.
+test check: $(VENV)/.development-$(FAISS)
+	@$(MAKE) --no-print-directory -j 2 lint $@-tests
 
-check: lint
-	$(APART) pytest -q -n auto -m "not ray and not graph and not slow"
+test-tests:
+	$(TESTS)
+
+check-tests:
+	$(TESTS) -m "not ray and not graph and not slow"
 
 lint: $(VENV)/.development-$(FAISS)
 	ruff check .
