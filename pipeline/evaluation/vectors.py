@@ -105,9 +105,9 @@ def _read(path: Path) -> Vectors:
         if name in COLUMN_NAMES and (count := table.column_names.count(name)) > 1:
             raise UserError(f"{path} has {count} columns {name}.", "Write each column once.")
     columns: dict[str, Any] = {
-        name: _column(path, table, name) for name in COLUMN_NAMES[1:] if name in table.column_names
+        name: column_of(path, table, name) for name in COLUMN_NAMES[1:] if name in table.column_names
     }
-    return Vectors(_vectors(path, table["embedding"]), **columns, where=str(path))
+    return Vectors(matrix_of(path, table["embedding"]), **columns, where=str(path))
 
 
 def sides_of(vectors: Vectors, normalize: bool = False, gallery: Vectors | None = None) -> Sides:
@@ -257,15 +257,16 @@ def _labels(path: Path) -> np.ndarray:
     return np.array(labels, dtype=object)
 
 
-def _column(path: Path, table: pa.Table, name: str) -> np.ndarray:
-    """A column of integers, text or bool."""
+def column_of(path: Path, table: pa.Table, name: str) -> np.ndarray:
+    """A column of integers, text or bool. Raises UserError for another type, and for a row without value."""
     column = _decoded(table[name])
     if column.null_count:
         row = column.is_null().to_pylist().index(True)
         raise UserError(f"{path}: column {name} has no value in row {row}.", "Fill every row.")
-    kinds = {"label": "integers or text", "row_id": "integers"}.get(name, "bool")
+    is_name = name not in COLUMN_NAMES or name == "label"
+    kinds = "integers or text" if is_name else {"row_id": "integers"}.get(name, "bool")
     if (
-        (name == "label" and not (pa.types.is_integer(column.type) or _is_text(column.type)))
+        (is_name and not (pa.types.is_integer(column.type) or _is_text(column.type)))
         or (name == "row_id" and not pa.types.is_integer(column.type))
         or (name.startswith("is_") and not pa.types.is_boolean(column.type))
     ):
@@ -289,8 +290,9 @@ def _is_text(kind: pa.DataType) -> bool:
     return any(test(kind) for test in tests)
 
 
-def _vectors(path: Path, column: pa.ChunkedArray) -> np.ndarray:
-    """(N, D) values of a column of lists. Chunk by chunk: together they may have more than 2^31 values."""
+def matrix_of(path: Path, column: pa.ChunkedArray) -> np.ndarray:
+    """(N, D) values of a column of lists. Chunk by chunk: together they may have more than 2^31 values.
+    Raises UserError for other values than numbers, rows of other lengths, and a row without values."""
     kind = column.type
     if not any(test(kind) for test in _LISTS) or not (
         pa.types.is_floating(kind.value_type) or pa.types.is_integer(kind.value_type)

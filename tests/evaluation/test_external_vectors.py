@@ -16,7 +16,7 @@ from unseen.evaluation.external import Settings, evaluate_files, evaluate_vector
 from unseen.evaluation.run import evaluate_run
 from unseen.evaluation.settings import EvaluateSettings
 from unseen.evaluation.sides import Sides
-from unseen.evaluation.vectors import Vectors, _vectors, read_vectors, sides_of
+from unseen.evaluation.vectors import Vectors, matrix_of, read_vectors, sides_of
 from unseen.runtime.errors import UserError
 
 LABELS = np.concatenate([np.repeat(np.arange(12), 5), [20, 21]])
@@ -138,7 +138,7 @@ def test_lists_of_more_values_than_one_array_holds() -> None:
     column = pa.chunked_array([chunk] * 2049)
     with pytest.raises(pa.ArrowInvalid, match="offset overflow"):
         column.combine_chunks()
-    read = _vectors(Path("x"), column)
+    read = matrix_of(Path("x"), column)
     assert read.shape == (2049 * 2**10, 2**10)
     assert np.array_equal(read[-(2**10) :].ravel(), values.to_numpy())
 

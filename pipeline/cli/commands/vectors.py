@@ -68,3 +68,33 @@ def evaluate(
 
     settings = Settings(recall_at, confidence, seed, class_means, normalize)
     sys.stdout.write(evaluation(embeddings, labels, settings, as_json, galleries, gallery_labels))
+
+
+@click.command(
+    cls=Examples,
+    examples="""
+    unseen mteb SOPI2IRetrieval --queries queries.parquet --corpus corpus.parquet
+    unseen mteb tasks/sop --name SOPI2IRetrieval --queries q.parquet --corpus c.parquet --output result.json
+    """,
+)
+@click.argument("task", type=PATH)
+@click.option("--queries", type=PATH, required=True, help="Tables of vectors: columns id and embedding.")
+@click.option("--corpus", type=PATH, required=True, help="Likewise.")
+@click.option("--name", help="The task in mteb. Default: the name of the folder.")
+@click.option("--output", type=PATH, help="Also write the result file of mteb.")
+def mteb(task: Path, queries: Path, corpus: Path, name: str | None, output: Path | None) -> None:
+    """mteb's score of an image-retrieval task of MIEB, and the exact one.
+
+    TASK is a folder with the tables of the task, of which `qrels` is read. The result file has the scores of
+    mteb 2.26, and below `unseen` the exact metrics with intervals.
+    """
+    from unseen.evaluation.mteb import TASKS, evaluate_task
+    from unseen.runtime.files import json_text, write_json
+
+    result = evaluate_task(task, queries, corpus, name or task.resolve().name)
+    if output is not None:
+        write_json(output, result)
+    entry, metrics = result["scores"]["test"][0], result["unseen"]
+    main = TASKS[result["task_name"]].main_score
+    shown = {f"mteb {main}": entry["main_score"], "exact": metrics}
+    sys.stdout.write(json_text(shown))

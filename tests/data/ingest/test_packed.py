@@ -48,7 +48,10 @@ def tar(path: Path, members: dict[str, bytes], mode: str = "w") -> None:
 def members(rows: list[tuple[int, bytes]], first: int = 0) -> dict[str, bytes]:
     named: dict[str, bytes] = {}
     for number, (label, content) in enumerate(rows, first):
-        named |= {f"{number:04d}.jpg": content, f"{number:04d}.cls": NAMES[label].encode()}
+        named |= {
+            f"{number:04d}.jpg": content,
+            f"{number:04d}.cls": str(dict(enumerate(NAMES)).get(label, label)).encode(),
+        }
     return named
 
 

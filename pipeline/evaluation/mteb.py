@@ -1,0 +1,242 @@
+"""An image-retrieval task of MIEB (mteb): the numbers of mteb 2.26 and the exact ones, of given vectors.
+
+Of mteb: each query has a run, its TOP rows of the corpus by cosine similarity in float32. Some tasks drop the
+first row of the run, whatever it is: of equal similarities the one that the heap of the search lists first.
+The rest is ranked by similarity; of equal ones the greater id, as text, is first. With g_r the score of the
+row at rank r, R the rows with a positive score (in the corpus or not), and h_k those in the first k:
+
+    recall_at_k     h_k / R                  map_at_k   1/R sum of h_r / r over r <= k with g_r > 0
+    precision_at_k  h_k / k                  ndcg_at_k  sum of g_r / log2(r + 1) over r <= k, over the largest
+    hit_rate_at_k   1 if h_k > 0, else 0     mrr_at_k   1 / r of the first with g_r > 0, if r <= k, else 0
+
+A query that no line of qrels names is left out; one with R = 0 counts as 0. Means are rounded to 5 decimals,
+except mrr. Source: the definitions of trec_eval and of mteb's retrieval evaluator.
+
+Exact: Recall@K, MAP@R and so on of evaluate.py with intervals over classes, if the qrels are those of
+classes: the image itself is left out by its id. This is the official protocol of CUB, Cars, SOP and RP2k, and
+the accuracy of MET. Revisited Oxford and Paris need the junk images of each query, which qrels omit.
+"""
+
+import heapq
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Float32, Float64, Int64
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
+
+from unseen.data.tables import read_table, table_files
+from unseen.evaluation.counter import tile_counter
+from unseen.evaluation.evaluate import Extent, evaluate
+from unseen.evaluation.external import Settings
+from unseen.evaluation.metrics import Rows
+from unseen.evaluation.sides import Sides
+from unseen.evaluation.vectors import Vectors, column_of, matrix_of, sides_of
+from unseen.runtime.errors import UserError
+
+K = (1, 3, 5, 10, 20, 100, 1000)
+TOP = max(K)
+VERSION = "2.26.24"  # of mteb, whose definitions these are
+_BLOCK = 512  # queries at a time
+
+
+class Task(NamedTuple):
+    """The settings of a task in mteb."""
+
+    main_score: str
+    skips_first: bool
+
+
+_LANDMARKS = [
+    f"R{place}{level}I2IRetrieval" for place in ("Oxford", "Paris") for level in ("Easy", "Medium", "Hard")
+]
+TASKS = {
+    **dict.fromkeys(
+        (
+            "CUB200I2IRetrieval",
+            "StanfordCarsI2IRetrieval",
+            "SOPI2IRetrieval",
+            "RP2kI2IRetrieval",
+            "METI2IRetrieval",
+        ),
+        Task("hit_rate_at_1", True),
+    ),
+    **dict.fromkeys(_LANDMARKS, Task("map_at_5", False)),
+}
+Qrels = Mapping[str, Mapping[str, int]]
+
+
+def evaluate_task(folder: Path, queries: Path, corpus: Path, name: str) -> dict[str, Any]:
+    """The result file of mteb for the task in `folder`, with the exact numbers below `unseen`.
+
+    folder: contains the tables of `qrels` (query-id, corpus-id, score). queries, corpus: tables, or folders
+    of tables, with the columns `id` and `embedding`. Raises UserError for an unknown task, a table that is
+    damaged, and a line of qrels whose query has no vector.
+    """
+    if name not in TASKS:
+        raise UserError(f"Unknown task {name}.", f"Known are: {', '.join(TASKS)}.")
+    qrels = read_qrels(folder / "qrels")
+    sides = [_vectors(path) for path in (queries, corpus)]
+    if missing := qrels.keys() - set(sides[0][0].tolist()):
+        raise UserError(f"{queries} has no vector of query {min(missing)}.", "Embed all queries.")
+    task = TASKS[name]
+    scores = mteb_scores(qrels, runs(*sides[0], *sides[1]), task.skips_first)
+    entry = {
+        **scores,
+        "main_score": scores[task.main_score],
+        "hf_subset": "default",
+        "languages": ["eng-Latn"],
+    }
+    return {
+        "task_name": name,
+        "dataset_revision": "from files",
+        "mteb_version": VERSION,
+        "evaluation_time": None,
+        "kg_co2_emissions": None,
+        "scores": {"test": [entry]},
+        "unseen": exact(qrels, *sides[0], *sides[1], is_landmarks=name in _LANDMARKS),
+    }
+
+
+def read_qrels(path: Path) -> dict[str, dict[str, int]]:
+    """The score of each row of the corpus by query and id."""
+    qrels: dict[str, dict[str, int]] = {}
+    for file in table_files(path):
+        table = read_table(file, "Fetch the task again.")
+        if missing := {"query-id", "corpus-id", "score"} - set(table.column_names):
+            raise UserError(
+                f"{file} has no column {', '.join(sorted(missing))}.", "Name the folder of a task."
+            )
+        columns = (column_of(file, table, name).tolist() for name in ("query-id", "corpus-id", "score"))
+        for query, row, score in zip(*columns, strict=True):
+            qrels.setdefault(str(query), {})[str(row)] = int(score)
+    return qrels
+
+
+def _vectors(path: Path) -> tuple[np.ndarray, np.ndarray]:
+    """Ids as text, and (N, D) vectors."""
+    ids, embeddings = [], []
+    for file in table_files(path):
+        table = read_table(file, "Write the file again.")
+        if missing := {"id", "embedding"} - set(table.column_names):
+            raise UserError(f"{file} has no column {', '.join(sorted(missing))}.", "Write both.")
+        ids += list(map(str, column_of(file, table, "id").tolist()))
+        embeddings.append(matrix_of(file, table["embedding"]))
+    if len(set(ids)) < len(ids):
+        raise UserError(f"{path} has ids that occur twice.", "Write each image once.")
+    return np.array(ids), np.concatenate(embeddings)
+
+
+def runs(
+    query_ids: np.ndarray, queries: np.ndarray, corpus_ids: np.ndarray, corpus: np.ndarray
+) -> Iterator[tuple[str, dict[str, float]]]:
+    """Each query with the similarities of its run by id, in the order of mteb's heap."""
+    unit = [x / np.linalg.norm(x, axis=1, keepdims=True) for x in (np.asarray(queries), np.asarray(corpus))]
+    first, second = (x.astype(np.float32) for x in unit)
+    names = corpus_ids.tolist()
+    for start in range(0, len(first), _BLOCK):
+        similarities: Float32[np.ndarray, "B N"] = first[start : start + _BLOCK] @ second.T
+        order = np.argsort(-similarities, axis=1, kind="stable")[:, :TOP]
+        for query, row, near in zip(query_ids[start:].tolist(), similarities, order, strict=False):
+            heap: list[tuple[float, str]] = []
+            for position in near.tolist():
+                heapq.heappush(heap, (float(row[position]), names[position]))
+            yield query, {name: similarity for similarity, name in heap}
+
+
+def mteb_scores(
+    qrels: Qrels, runs: Iterator[tuple[str, dict[str, float]]], skips_first: bool
+) -> dict[str, float]:
+    """The scores of mteb by name, such as hit_rate_at_1."""
+    values = []
+    for query, run in runs:
+        if query in qrels:
+            if skips_first:
+                run = dict(sorted(run.items(), key=lambda item: item[1], reverse=True)[1:])
+            values.append(_scores(qrels[query], run))
+    if not values:
+        raise UserError("No query has a line in qrels.", "Name the vectors of the queries of this task.")
+    means = {name: sum(each[name] for each in values) / len(values) for name in values[0]}
+    rounded = {name: mean if name.startswith("mrr") else round(mean, 5) for name, mean in means.items()}
+    return {**rounded, "accuracy": rounded["recall_at_1"]}
+
+
+def _scores(relevant: Mapping[str, int], run: Mapping[str, float]) -> dict[str, float]:
+    """The scores of one query."""
+    ranked = sorted(run, key=lambda row: (run[row], row), reverse=True)[:TOP]
+    gains: Float64[np.ndarray, K] = np.array([max(0, relevant.get(row, 0)) for row in ranked], np.float64)
+    ideal = np.array(sorted((score for score in relevant.values() if score > 0), reverse=True), np.float64)
+    hits = np.cumsum(gains > 0)
+    precision = np.cumsum((gains > 0) * hits / np.arange(1, len(gains) + 1))
+    first = int(np.argmax(gains > 0)) + 1 if hits[-1:].any() else TOP + 1
+    scores: dict[str, float] = {}
+    for k in K:
+        found, total = float(hits[min(k, len(hits)) - 1]) if len(hits) else 0.0, max(len(ideal), 1)
+        best = _discounted(ideal[:k])
+        scores |= {
+            f"ndcg_at_{k}": _discounted(gains[:k]) / best if best else 0.0,
+            f"map_at_{k}": float(precision[min(k, len(hits)) - 1]) / total if len(hits) else 0.0,
+            f"recall_at_{k}": found / total,
+            f"precision_at_{k}": found / k,
+            f"mrr_at_{k}": 1 / first if first <= k else 0.0,
+            f"hit_rate_at_{k}": float(found > 0),
+        }
+    return scores
+
+
+def _discounted(gains: Float64[np.ndarray, "K"]) -> float:
+    return float(np.sum(gains / np.log2(np.arange(2, len(gains) + 2))))
+
+
+def exact(
+    qrels: Qrels,
+    query_ids: np.ndarray,
+    queries: np.ndarray,
+    corpus_ids: np.ndarray,
+    corpus: np.ndarray,
+    is_landmarks: bool = False,
+) -> dict[str, Any]:
+    """The metrics of evaluate.py with intervals, or `reason`, why the qrels do not define them."""
+    if is_landmarks:
+        return {"reason": "qrels omit the junk images of each query: evaluate the source `landmarks`"}
+    numbers, labels = _classes(qrels, query_ids, corpus_ids)
+    if labels is None:
+        return {"reason": "the relevant rows of a query are not all images of one class in the corpus"}
+    settings = Settings(normalize=True)
+    rows = [numbers[name] for name in ("query", "corpus")]
+    sides = []
+    for of_side, embeddings in zip(rows, (queries, corpus), strict=True):
+        checked = sides_of(Vectors(embeddings, labels[of_side], where="the vectors"), normalize=True)
+        sides.append(Rows(of_side, labels[of_side], checked.queries.embedding))
+    metrics, _ = evaluate(Sides(*sides), {}, settings.protocol(), Extent(), tile_counter(), progress=False)
+    return metrics
+
+
+def _classes(
+    qrels: Qrels, query_ids: np.ndarray, corpus_ids: np.ndarray
+) -> tuple[dict[str, Int64[np.ndarray, "N"]], Int64[np.ndarray, "I"] | None]:
+    """The numbers of the images of both sides, by id, and the class of each image: what relevance connects.
+    None instead of the classes if a query lacks an image of its class as relevant."""
+    names, inverse = np.unique(np.concatenate([query_ids, corpus_ids]), return_inverse=True)
+    number = {name: position for position, name in enumerate(names.tolist())}
+    numbers = {"query": inverse[: len(query_ids)], "corpus": inverse[len(query_ids) :]}
+    pairs = np.array(
+        [
+            (number[query], number[row])
+            for query, scores in qrels.items()
+            for row, score in scores.items()
+            if score > 0 and row in number
+        ],
+        np.int64,
+    ).reshape(-1, 2)
+    graph = coo_array((np.ones(len(pairs)), (pairs[:, 0], pairs[:, 1])), (len(names), len(names)))
+    classes = connected_components(graph, directed=False)[1].astype(np.int64)
+    in_corpus = np.zeros(len(names), bool)
+    in_corpus[numbers["corpus"]] = True
+    sizes = np.bincount(classes[in_corpus], minlength=len(names))
+    others = pairs[(pairs[:, 0] != pairs[:, 1]) & in_corpus[pairs[:, 1]]]
+    relevant = np.bincount(others[:, 0], minlength=len(names))[numbers["query"]]
+    expected = sizes[classes[numbers["query"]]] - in_corpus[numbers["query"]]
+    return numbers, classes if np.array_equal(relevant, expected) else None

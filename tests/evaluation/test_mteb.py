@@ -1,0 +1,145 @@
+"""The numbers of mteb, against their definitions in plain Python, and the exact ones."""
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from unseen.cli import main as cli
+from unseen.evaluation.external import evaluate_vectors
+from unseen.evaluation.mteb import K, evaluate_task, exact, mteb_scores, runs
+from unseen.runtime.errors import UserError
+
+Run = dict[str, float]
+
+
+def oracle(relevant: dict[str, int], run: Run, skips_first: bool) -> dict[str, float]:
+    """The scores of one query. Without numpy."""
+    rows = list(run.items())
+    if skips_first:
+        best = max(similarity for _, similarity in rows)
+        rows.remove(next(row for row in rows if row[1] == best))
+    rows = sorted(rows, key=lambda row: row[0], reverse=True)
+    rows = sorted(rows, key=lambda row: row[1], reverse=True)
+    gains = [relevant.get(name, 0) for name, _ in rows]
+    positive = sum(score > 0 for score in relevant.values()) or 1
+    ideal = sorted(relevant.values(), reverse=True)
+    scores = {}
+    for k in K:
+        hits = [rank for rank, gain in enumerate(gains[:k], 1) if gain > 0]
+        largest = sum(gain / math.log2(rank + 1) for rank, gain in enumerate(ideal[:k], 1))
+        dcg = sum(gain / math.log2(rank + 1) for rank, gain in enumerate(gains[:k], 1))
+        scores |= {
+            f"recall_at_{k}": len(hits) / positive,
+            f"precision_at_{k}": len(hits) / k,
+            f"hit_rate_at_{k}": float(len(hits) > 0),
+            f"mrr_at_{k}": 1 / hits[0] if hits else 0.0,
+            f"map_at_{k}": sum(place / rank for place, rank in enumerate(hits, 1)) / positive,
+            f"ndcg_at_{k}": dcg / largest if largest else 0.0,
+        }
+    return scores
+
+
+def task(seed: int) -> tuple[dict[str, dict[str, int]], dict[str, Run]]:
+    """A task with duplicates, ties and classes of one image."""
+    random = np.random.default_rng(seed)
+    count = int(random.integers(3, 10))
+    labels, x = random.integers(0, 4, count), random.integers((2, -1), (5, 2), (count, 2))
+    x[random.random(count) < 0.3] = x[0]
+    ids = np.array([str(number) for number in random.permutation(count)])
+    qrels = {
+        str(ids[i]): {str(ids[j]): int(random.integers(0, 3)) for j in range(count) if labels[i] == labels[j]}
+        for i in range(count)
+    }
+    if seed % 2:  # the image itself is not relevant, and a lone query has no line
+        qrels = {query: {row: 1 for row in rows if row != query} for query, rows in qrels.items()}
+    return {query: rows for query, rows in qrels.items() if rows}, dict(runs(ids, x, ids, x))
+
+
+def test_a_thousand_tasks_equal_the_definition() -> None:
+    compared = 0
+    for seed in range(1000):
+        qrels, run = task(seed)
+        if not qrels:
+            continue
+        for skips_first in (True, False):
+            each = [oracle(qrels[query], run[query], skips_first) for query in run if query in qrels]
+            scores = mteb_scores(qrels, iter(run.items()), skips_first)
+            for name in each[0]:
+                mean = sum(values[name] for values in each) / len(each)
+                tolerance = 1e-9 if name.startswith("mrr") else 5e-6 + 1e-9  # of five decimals
+                assert abs(scores[name] - mean) <= tolerance, (seed, name)
+            assert scores["accuracy"] == scores["recall_at_1"]
+            compared += 1
+    assert compared > 1900
+
+
+def test_a_duplicate_costs_a_hit_in_mteb_alone() -> None:
+    """docs/mteb.md: b, the copy of a, is dropped; a remains, which is no answer to itself."""
+    x, ids = np.array([[1.0, 0], [1.0, 0], [0.8, 0.6]]), np.array(["a", "b", "c"])
+    run = dict(runs(ids[:1], x[:1], ids, x))
+    qrels = {"a": {"b": 1}}
+    assert mteb_scores(qrels, iter(run.items()), True)["hit_rate_at_1"] == 0.0
+    first = {"a": {"a": 1.0, "b": 1.0, "c": 0.8}}
+    assert mteb_scores(qrels, iter(first.items()), True)["hit_rate_at_1"] == 1.0
+    assert exact(qrels, ids[:2], x[:2], ids, x)["reason"]  # b lacks a
+    metrics = exact(qrels | {"b": {"a": 1}}, ids[:2], x[:2], ids, x)
+    assert metrics["recall_at_1"] == 1.0
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> tuple[Path, np.ndarray, np.ndarray]:
+    """A task of 20 classes in the layout of mteb, whose queries are the corpus."""
+    random, labels = np.random.default_rng(0), np.repeat(np.arange(20), 3)
+    x = np.eye(20)[labels] + 0.3 * random.standard_normal((60, 20))
+    ids = [f"image {number}" for number in range(60)]
+    pairs = [(i, j) for i in range(60) for j in range(60) if i != j and labels[i] == labels[j]]
+    qrels = {"query-id": [ids[i] for i, _ in pairs], "corpus-id": [ids[j] for _, j in pairs]}
+    (tmp_path / "SOPI2IRetrieval/qrels").mkdir(parents=True)
+    path = tmp_path / "SOPI2IRetrieval/qrels/test-00000-of-00001.parquet"
+    pq.write_table(pa.table({**qrels, "score": [1] * len(pairs)}), path)
+    pq.write_table(pa.table({"id": ids, "embedding": list(x)}), tmp_path / "x.parquet")
+    return tmp_path, x, labels
+
+
+def test_a_task_has_the_exact_number_and_that_of_mteb(files: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    root, x, labels = files
+    vectors = str(root / "x.parquet")
+    arguments = ["--queries", vectors, "--corpus", vectors, "--output", str(root / "result.json")]
+    cli.main(["mteb", str(root / "SOPI2IRetrieval"), *arguments])
+    result = json.loads((root / "result.json").read_text())
+    (entry,) = result["scores"]["test"]
+    metrics = evaluate_vectors(x, labels, normalize=True)
+    assert result["unseen"] == metrics
+    assert metrics["recall_at_1_low"] < metrics["recall_at_1"]
+    assert entry["main_score"] == entry["hit_rate_at_1"]
+    assert entry["hit_rate_at_1"] == pytest.approx(metrics["recall_at_1"], abs=1e-5)  # no duplicates here
+    assert json.loads(capsys.readouterr().out)["mteb hit_rate_at_1"] == entry["main_score"]
+
+
+def test_states_why_there_is_no_exact_number(files: Any) -> None:
+    root, _, _ = files
+    vectors = root / "x.parquet"
+    landmarks = evaluate_task(root / "SOPI2IRetrieval", vectors, vectors, "ROxfordHardI2IRetrieval")
+    assert "junk" in landmarks["unseen"]["reason"]
+    path = root / "SOPI2IRetrieval/qrels/test-00000-of-00001.parquet"
+    pq.write_table(pq.read_table(path).slice(1), path)
+    partial = evaluate_task(root / "SOPI2IRetrieval", vectors, vectors, "SOPI2IRetrieval")
+    assert "not all images of one class" in partial["unseen"]["reason"]
+
+
+def test_refuses_another_task(files: Any) -> None:
+    root, _, _ = files
+    vectors = root / "x.parquet"
+    with pytest.raises(UserError, match="Unknown task Other"):
+        evaluate_task(root / "SOPI2IRetrieval", vectors, vectors, "Other")
+    with pytest.raises(UserError, match="has no column embedding, id"):
+        evaluate_task(root / "SOPI2IRetrieval", root / "SOPI2IRetrieval/qrels", vectors, "SOPI2IRetrieval")
+    pq.write_table(pq.read_table(vectors).slice(1), root / "less.parquet")
+    with pytest.raises(UserError, match="has no vector of query image 0"):
+        evaluate_task(root / "SOPI2IRetrieval", root / "less.parquet", vectors, "SOPI2IRetrieval")
