@@ -18,6 +18,7 @@ from unseen.evaluation.tables import write_table
 from unseen.report.page import build
 from unseen.report.report_data import read_report_data
 from unseen.runtime.files import write_json
+from unseen.runtime.sealed import write_digests
 
 
 @pytest.fixture
@@ -56,6 +57,7 @@ def landmarks(make_project: Callable[..., Path]) -> Path:
         write_table(root / f"evaluation/birds/{method}/0/queries.parquet", judged.queries)
         write_table(root / f"evaluation/birds/{method}/0/neighbours.parquet", judged.neighbours)
         write_json(root / f"evaluation/birds/{method}/0/protocol.json", protocol.declaration())
+        write_digests(root / f"evaluation/birds/{method}/0")
     return root
 
 
