@@ -13,9 +13,11 @@ from tests.methods.small import CLASSES, METHODS, SAMPLES, batch, parts_of, plac
 from tools.docs.library import members
 from unseen.data.loader import TrainBatch
 from unseen.losses import settings as losses
-from unseen.methods import checks, modules
+from unseen.methods import modules
 from unseen.methods.build import initial_method
-from unseen.methods.checks import vectors
+from unseen.methods.checks import Check, checks_of
+from unseen.methods.checks.common import DIM
+from unseen.methods.checks.losses import batches_without_sides, vectors
 from unseen.networks.batch_norm import SynchronisedBatchNorm
 from unseen.networks.settings import Backbone
 from unseen.poolings import settings as poolings
@@ -86,24 +88,24 @@ def test_the_settings_state_what_the_module_states(settings: Any) -> None:
     [
         pytest.param(settings, check, id=f"{name}-{check.__name__}")
         for name, settings in {**BUILT, **LARGER}.items()
-        for check in checks.checks_of(settings)
+        for check in checks_of(settings)
     ],
 )
-def test_a_part_has_a_property(settings: Strict, check: checks.Check) -> None:
+def test_a_part_has_a_property(settings: Strict, check: Check) -> None:
     check(settings)
 
 
 def loss_of(name: str) -> nn.Module:
     """A pair loss, or a proxy loss of 4 classes, in float64."""
     torch.manual_seed(0)
-    return modules.loss((PAIRS | PROXIES)[name](), classes=4, dim=checks.DIM).double().train()
+    return modules.loss((PAIRS | PROXIES)[name](), classes=4, dim=DIM).double().train()
 
 
 @pytest.mark.parametrize("name", [*PAIRS, *PROXIES])
 def test_a_loss_is_positive_and_without_pairs_not_negative(name: str) -> None:
     loss = loss_of(name)
     assert loss(*vectors(9, 1)) > 0
-    for call in checks.batches_without_sides(BUILT[name]).values():
+    for call in batches_without_sides(BUILT[name]).values():
         assert loss(*call) >= -1e-12
 
 
@@ -131,9 +133,7 @@ def test_the_code_for_gpus_is_equal_and_reads_nothing(name: str, monkeypatch: py
 @pytest.mark.parametrize("name", PAIRS)
 def test_a_pair_loss_does_not_depend_on_rotation(name: str) -> None:
     loss, batch, memory = loss_of(name), vectors(12, 5), vectors(30, 6)
-    noise = torch.randn(
-        checks.DIM, checks.DIM, dtype=torch.float64, generator=torch.Generator().manual_seed(1)
-    )
+    noise = torch.randn(DIM, DIM, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     turn = torch.linalg.qr(noise).Q
     turned = loss(batch[0] @ turn, batch[1], memory[0] @ turn, memory[1])
     torch.testing.assert_close(turned, loss(*batch, *memory))
@@ -143,7 +143,7 @@ def test_a_pair_loss_does_not_depend_on_rotation(name: str) -> None:
 def test_a_loss_does_not_depend_on_rotation_and_on_the_length_of_proxies(name: str) -> None:
     loss, (embeddings, labels) = loss_of(name), vectors(12, 5)
     expected = loss(embeddings, labels)
-    turn = torch.linalg.qr(torch.randn(checks.DIM, checks.DIM, dtype=torch.float64)).Q
+    turn = torch.linalg.qr(torch.randn(DIM, DIM, dtype=torch.float64)).Q
     (parameter,) = loss.parameters()
     with torch.no_grad():
         parameter.copy_(7 * parameter @ turn)

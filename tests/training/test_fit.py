@@ -20,7 +20,8 @@ from unseen.data.shards import Shards
 from unseen.frozen.embedder import Embedder
 from unseen.losses import own
 from unseen.losses.multi_similarity import MultiSimilarity
-from unseen.methods import checks
+from unseen.methods.checks import results, settings_of
+from unseen.methods.checks.common import CLASSES, DIM
 from unseen.runtime import parts
 from unseen.training import fit, loop
 from unseen.training.fit import Trained, train
@@ -159,13 +160,13 @@ def test_an_object_as_a_loss_gives_the_weights_of_the_recipe_that_names_it(
         again.method.loss.pair(torch.eye(3), torch.arange(3))
 
 
-@pytest.mark.parametrize("loss", [Squares(), Centres(checks.CLASSES, checks.DIM)])
+@pytest.mark.parametrize("loss", [Squares(), Centres(CLASSES, DIM)])
 def test_an_object_has_the_properties_of_a_loss(loss: nn.Module) -> None:
     """Also single precision under autocast, for which neither class cares."""
     block = own.own_loss(loss)
-    results = [*checks.results(checks.settings_of(block.pop("module"), block))]
-    assert len(results) == 7
-    assert [result for result in results if result.failure] == []
+    checked = [*results(settings_of(block.pop("module"), block))]
+    assert len(checked) == 7
+    assert [result for result in checked if result.failure] == []
 
 
 def test_class_vectors_of_a_loss_train_in_their_group(images: Any, tmp_path: Path) -> None:

@@ -36,7 +36,8 @@ def check(part: str, values: dict[str, Any]) -> None:
     property; the exit status is 1 if the part does not have one.
     """
     from unseen.losses.settings import LossSettings
-    from unseen.methods.checks import results, settings_of, takes_references
+    from unseen.methods.checks import results, settings_of
+    from unseen.methods.checks.losses import takes_references
 
     settings, failed = settings_of(part, values), False
     for result in results(settings):

@@ -1,0 +1,101 @@
+"""What every loss, pooling, network and method must satisfy, those of the library and those from outside.
+
+    unseen check parts.circle:Circle gamma=80
+
+A check takes the settings of a part and raises Failed. The first line of its docstring is the property.
+docs/extending.md has the contracts. Each kind of part has a module; common.py is what they share.
+"""
+
+import inspect
+import os
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+from pydantic import TypeAdapter, ValidationError
+
+from unseen.losses.settings import Loss, LossSettings
+from unseen.methods.checks import losses, methods, networks, poolings
+from unseen.methods.checks.common import Failed
+from unseen.methods.method import Method
+from unseen.methods.settings import AnyRecipe, Recipe
+from unseen.networks.settings import AnyBackbone, Backbone
+from unseen.poolings.settings import Pooling, PoolingSettings
+from unseen.runtime.errors import UserError
+from unseen.runtime.parts import load, trusted
+from unseen.runtime.settings import Strict, as_json
+
+# of a method: small images, unless the caller names others
+_RECIPE: dict[str, Any] = {
+    "backbone": {"name": "test_resnet", "pretrained": False, "arguments": {"output_stride": 16}},
+    "input": {"size": 64, "resize": 64},
+    "batch": {"classes": 4, "images_per_class": 3},
+    "dim": 16,
+}
+Check = Callable[[Any], None]
+
+
+class Result(NamedTuple):
+    """A property of a part, and why the part does not have it; None: it has."""
+
+    name: str
+    failure: Failed | None
+
+
+def results(settings: Strict) -> Iterator[Result]:
+    """The result of each check of a part. An exception of the part is a failure too."""
+    for check in checks_of(settings):
+        failure = None
+        try:
+            check(settings)
+        except Failed as failed:
+            failure = failed
+        except Exception as error:  # of code from outside
+            what = f"{type(error).__name__}: {error}".splitlines()[0]
+            failure = Failed(what, "docs/extending.md states how a part is built and called.")
+        yield Result((check.__doc__ or "").split("\n")[0], failure)
+
+
+def checks_of(settings: Strict) -> tuple[Check, ...]:
+    """The checks that apply. A pooling with attributes may select its prototypes before it trains them."""
+    if isinstance(settings, Backbone):
+        return (networks.maps, networks.each_image_of_maps)
+    if isinstance(settings, Recipe):
+        return (methods.unit_vectors, methods.terms, methods.parameters_of_method)
+    if isinstance(settings, PoolingSettings):
+        return poolings.checks_of(settings)
+    assert isinstance(settings, LossSettings)
+    return losses.checks_of(settings)
+
+
+def settings_of(path: str, values: dict[str, Any]) -> Strict:
+    """The settings of the class `package.module:Class`, which may be below the current directory.
+
+    Raises UserError for a class that cannot be imported or is no part, and for wrong values.
+    """
+    if os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())
+    path = path if ":" in path else ":".join(path.rsplit(".", 1))
+    try:
+        part = load(path)
+        inputs = len(inspect.signature(part.forward).parameters) - 1
+    except Exception as error:  # the import runs code from outside
+        raise UserError(
+            f"{path} cannot be used as a part: {type(error).__name__}: {error}.",
+            "Name a class with `forward` as package.module:Class, in the folder that contains the package.",
+        ) from error
+    kind: Any = Pooling if inputs == 1 else Loss
+    block = {"module": path, **values}
+    if issubclass(part, Method):
+        kind, block = AnyRecipe, {**_RECIPE, **values, "method": path}
+    elif hasattr(part, "plan"):
+        stages = [*range(len(part.channels))]
+        block = {"module": path, "arguments": values, "pretrained": False, "stages": stages}
+        kind = AnyBackbone
+    try:
+        with trusted():
+            return TypeAdapter[Strict](kind).validate_json(as_json(block))
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        field = ".".join(map(str, first["loc"]))
+        raise UserError(f"{path}: {field}: {first['msg']}.", "Set values after it as KEY=VALUE.") from error
