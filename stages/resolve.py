@@ -6,7 +6,7 @@ from pathlib import Path
 from unseen.config.document import Params
 from unseen.config.inputs import ROOT
 from unseen.experiments.plan.facts import FOLDER, Facts
-from unseen.experiments.plan.files import check, files, modules_of, plan
+from unseen.experiments.plan.files import check, files, plan
 from unseen.runtime.code import code_of
 from unseen.runtime.files import atomic_directory, write_json
 from unseen.runtime.stage import PACKAGE, main
@@ -15,7 +15,7 @@ from unseen.runtime.stage import PACKAGE, main
 def run() -> None:
     """Validates params.yaml and the recipes, checks that raw files exist, and writes data/resolved."""
     run = plan(Params())
-    facts = Facts(modules_of, FOLDER)
+    facts = Facts(FOLDER)
     check(run, facts)
     for dataset in run.axes.datasets:
         # Stage ingest depends on this folder, also if the files of the data set are in another one.

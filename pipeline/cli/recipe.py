@@ -9,7 +9,7 @@ from unseen.config.document import Params
 from unseen.config.inputs import Inputs, TrainInputs, parse_inputs, path_of
 from unseen.config.layers import Layers, flat
 from unseen.experiments.catalogue import definitions
-from unseen.experiments.plan.files import modules_of
+from unseen.experiments.plan.modules import modules_of
 from unseen.runtime.code import code_of
 from unseen.runtime.errors import UserError
 from unseen.runtime.stage import PACKAGE

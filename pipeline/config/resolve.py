@@ -9,7 +9,14 @@ from unseen.config.definitions import Definitions
 from unseen.config.document import Params
 from unseen.config.place import Place, explained
 from unseen.config.recipe_files import published, recall_at_of, source_of, sweep_of
-from unseen.config.stages import EnsembleBlock, EnsembleSettings, RowSweepBlock, RunSettings, SweepSettings
+from unseen.config.stages import (
+    EnsembleBlock,
+    EnsembleSettings,
+    RowSearch,
+    RowSweepBlock,
+    RunSettings,
+    SweepSettings,
+)
 from unseen.config.study_row import StudyRow
 from unseen.data.ingest.settings import SOURCES, AnySource, IngestSettings, Source
 from unseen.evaluation.settings import EvaluateBlock, EvaluateSettings
@@ -88,15 +95,16 @@ def sweep_settings(definitions: Definitions, method: str) -> SweepSettings:
     return _validated(places or [Place.of(params, f"sweep.{method}")], merged, SweepSettings)
 
 
-def _row_sweep(definitions: Definitions, method: str, row: StudyRow, search: dict[str, Any]) -> SweepSettings:
+def _row_sweep(definitions: Definitions, method: str, row: StudyRow, search: RowSearch) -> SweepSettings:
     """The sweep of a row: the search of its study, in its own space or in the published one of the method."""
     first = definitions.lineage(method)[0]
     published_sweep = (sweep_of(first) if first in published("methods") else None) or {}
     where = row.document.where(f"{row.study}.search")
-    space = search["space"] or published_sweep.get("space")
+    values = search.model_dump(mode="json")
+    space = values["space"] or published_sweep.get("space")
     if space is None:
         raise UserError(f"{where}: {first} of {method} has no published search space.", "Add `space`.")
-    merged = search | {"space": space, "concurrent": _row_concurrent(definitions.params, method)}
+    merged = values | {"space": space, "concurrent": _row_concurrent(definitions.params, method)}
     try:
         return _validated([Place.of(row.document, f"{row.study}.search")], merged, SweepSettings)
     except UserError as error:

@@ -15,6 +15,8 @@ from unseen.config.document import Document
 from unseen.config.layers import Patch, dotted
 from unseen.config.place import Place
 from unseen.config.recipe_files import chain, dataset_file, method_file, published
+from unseen.config.stages import RowSearch
+from unseen.evaluation.settings import Reduce
 
 Protocol = Literal["selected", "published", "refit"]
 # the first step of the fields that a small set defines itself
@@ -33,9 +35,9 @@ class StudyRow:
     recipe: dict[str, Any]  # dotted field -> value
     protocol: Protocol
     kept: tuple[str, ...] | None = ()  # fields that a small set does not replace; None: all
-    reduce: dict[str, Any] | None = None  # evaluate.reduce of this row
-    analyze_reduce: dict[str, Any] | None = None  # analyze.reduce of this row
-    search: dict[str, Any] | None = None  # the search of every row of the study (config/stages.py, RowSearch)
+    reduce: Reduce | None = None  # evaluate.reduce of this row
+    analyze_reduce: Reduce | None = None  # analyze.reduce of this row
+    search: RowSearch | None = None  # the search of every row of the study
 
     def patch(self, kind: str) -> Patch:
         """The changes of the recipe on a data set whose source is of this kind."""

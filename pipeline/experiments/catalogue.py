@@ -22,7 +22,7 @@ from unseen.config.recipe_files import ROOT as RECIPES
 from unseen.config.recipe_files import published as published_recipes
 from unseen.config.stages import Axis
 from unseen.config.study_row import StudyRow, StudySet, replaced_by_small
-from unseen.experiments.printed import Row
+from unseen.experiments.printed import PAPERS, Row
 from unseen.experiments.printed.model import rows as printed_rows
 from unseen.experiments.study import Study
 from unseen.runtime.errors import UserError
@@ -230,14 +230,8 @@ def _prefixes(item: Catalogued) -> tuple[str, ...]:
 
 @cache
 def _published_studies() -> dict[str, Catalogued]:
-    order = ("crt", "multihead", "gsp", "irt")
-    return {
-        name: study
-        for paper in order
-        for name, study in _read(
-            Document(PUBLISHED / f"{paper}.yaml", f"pipeline/recipes/studies/{paper}.yaml")
-        ).items()
-    }
+    files = (Document(PUBLISHED / f"{key}.yaml", f"pipeline/recipes/studies/{key}.yaml") for key in PAPERS)
+    return {name: study for file in files for name, study in _read(file).items()}
 
 
 @cache
@@ -295,11 +289,9 @@ def _drafts(item: Catalogued) -> Iterator[tuple[str, str, StudyRow, str | None]]
                     recipe=changes,
                     protocol=study.protocol,
                     kept=(*study.numeric_axes, *study.tied, *study.kept) if item.is_published else None,
-                    reduce=study.reduce.model_dump(mode="json") if study.reduce else None,
-                    analyze_reduce=study.analyze_reduce.model_dump(mode="json")
-                    if study.analyze_reduce
-                    else None,
-                    search=study.search.model_dump(mode="json") if study.search else None,
+                    reduce=study.reduce,
+                    analyze_reduce=study.analyze_reduce,
+                    search=study.search,
                 ),
                 key if not point else None,
             )

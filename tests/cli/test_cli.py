@@ -18,7 +18,7 @@ from unseen.cli.commands.environment import SHELLS
 from unseen.cli.recipe import difference, recipe
 from unseen.config.document import Params
 from unseen.config.inputs import Inputs, TrainInputs
-from unseen.experiments.plan.files import modules_of
+from unseen.experiments.plan.modules import modules_of
 from unseen.runtime.code import code_of
 from unseen.runtime.stage import PACKAGE, ROOT
 from unseen_search.catalog import Catalog

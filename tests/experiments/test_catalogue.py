@@ -9,6 +9,7 @@ from tests.params import resolve, write
 from unseen.config.definitions import Definitions
 from unseen.config.document import Params
 from unseen.config.recipe_files import published as published_recipes
+from unseen.evaluation.settings import Reduce
 from unseen.experiments.catalogue import definitions, entries, printed_key, studies, studies_of_run, study_of
 from unseen.experiments.printed.model import papers
 from unseen.experiments.printed.model import rows as printed_rows
@@ -84,7 +85,7 @@ def test_equal_trainings_have_one_name() -> None:
 
 def test_a_reduction_of_one_study_applies_to_the_shared_row() -> None:
     (row,) = [entry.row for entry in entries(study_of("crt-table-3")) if entry.label == "IRT_R"]
-    assert row.reduce == {"dim": 128, "whiten": "none"}  # table 2 of IRT
+    assert row.reduce == Reduce(dim=128, whiten="none")  # table 2 of IRT
     assert all(entry.row.reduce is None for entry in entries(study_of("crt-table-8")))
 
 
@@ -93,7 +94,7 @@ def test_rows_have_the_reductions_of_all_their_studies() -> None:
         for name in ("reduce", "analyze_reduce"):
             reduce = getattr(item.study, name)
             values = [getattr(entry.row, name) for entry in entries(item)]
-            assert reduce is None or values == [reduce.model_dump()] * len(values), (item.name, name)
+            assert reduce is None or values == [reduce] * len(values), (item.name, name)
 
 
 @pytest.mark.slow

@@ -13,7 +13,7 @@ from tests.copies import copy_code
 from tests.params import resolve
 from unseen.config.document import Params
 from unseen.config.recipe_files import published
-from unseen.experiments.plan.files import modules_of, position_modules_of
+from unseen.experiments.plan.modules import modules_of, position_modules_of
 from unseen.runtime.code import code_of, digest_of
 from unseen.runtime.stage import PACKAGE, ROOT
 

@@ -27,7 +27,8 @@ from unseen.evaluation.headline import headline
 from unseen.evaluation.protocol import Protocol
 from unseen.evaluation.run import Evaluation, evaluate_run
 from unseen.evaluation.settings import EvaluateBlock, EvaluateSettings
-from unseen.experiments.plan.files import modules_of, plan, position_modules_of
+from unseen.experiments.plan.files import plan
+from unseen.experiments.plan.modules import modules_of, position_modules_of
 from unseen.frozen.head import head
 from unseen.methods import modules
 from unseen.methods.compatibility import require_compatible

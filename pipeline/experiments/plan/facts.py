@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TypeVar, cast
 
 from unseen.config.inputs import digest
+from unseen.experiments.plan.modules import modules_of
 from unseen.methods.settings import Cost, Recipe
 from unseen.runtime.code import Code
 from unseen.runtime.files import write_json
@@ -32,11 +33,10 @@ class Built(Strict):
 
 
 class Facts:
-    """The facts of recipes. `modules_of` lists the modules that a recipe names. `folder` has the files; None
-    keeps none."""
+    """The facts of recipes. `folder` has the files; None keeps none."""
 
-    def __init__(self, modules_of: Callable[[Recipe], Iterable[str]], folder: Path | None = None) -> None:
-        self._modules_of, self._folder = modules_of, folder
+    def __init__(self, folder: Path | None = None) -> None:
+        self._folder = folder
         roots = {"unseen": PACKAGE, "unseen.stages": PACKAGE / "stages"}
         self._code = Code(roots, Path(), all_modules=True)
         self._known: dict[str, Strict] = {}
@@ -96,5 +96,5 @@ class Facts:
     def _path(self, name: str, recipe: Recipe, modules: Iterable[str]) -> Path | None:
         if self._folder is None:
             return None
-        code = self._code.closure([*(f"unseen.{module}" for module in modules), *self._modules_of(recipe)])
+        code = self._code.closure([*(f"unseen.{module}" for module in modules), *modules_of(recipe)])
         return self._folder / f"{digest([name, code, [version(library) for library in _LIBRARIES]])}.json"

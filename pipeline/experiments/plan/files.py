@@ -7,8 +7,6 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel
-
 from unseen.config.command import field_origins
 from unseen.config.definitions import Definitions
 from unseen.config.document import Document, Params
@@ -62,6 +60,7 @@ from unseen.experiments.plan.checks import (
     require_statistics,
 )
 from unseen.experiments.plan.facts import Facts
+from unseen.experiments.plan.modules import modules_of, position_modules_of
 from unseen.experiments.plan.sizes import (
     require_batches,
     require_evaluable,
@@ -72,7 +71,6 @@ from unseen.experiments.plan.sizes import (
 from unseen.experiments.plan.trainings import Training, located, of_folds, of_trials
 from unseen.experiments.sweep.space import Values, draw, trial_recipes
 from unseen.methods.settings import Recipe
-from unseen.networks.networks import PROJECT_NETWORKS
 from unseen.runtime.code import Code
 from unseen.runtime.errors import UserError
 from unseen.runtime.settings import Strict
@@ -188,7 +186,7 @@ def check(run: Plan, facts: Facts | None = None) -> None:
     for dataset, size in sizes.items():
         if size is not None and run.axes.ensembles:
             require_folds(run.definitions.params, run.ensembles(dataset), dataset, size)
-    dimensions = require_networks(run.definitions, trainings, run.machine, facts or Facts(modules_of))
+    dimensions = require_networks(run.definitions, trainings, run.machine, facts or Facts())
     for training in trainings:
         with located(run.definitions, training):
             require_statistics(training.recipe)
@@ -224,7 +222,7 @@ def _trainings(run: Plan) -> list[Training]:
 
 def files(run: Plan, code: Code, facts: Facts | None = None) -> Iterator[tuple[Path, dict[str, Any]]]:
     """Path (relative to the root of the project) and content of every resolved file of the run."""
-    facts = facts or Facts(modules_of)
+    facts = facts or Facts()
     known = run.definitions
 
     def file(
@@ -297,9 +295,9 @@ def with_reductions(run: Plan, dataset: str, method: str) -> tuple[EvaluateSetti
     if row is None or is_small(run.definitions.dataset(dataset).kind):
         return evaluate, analyze
     if row.reduce is not None:
-        evaluate = evaluate.model_copy(update={"reduce": Reduce.parse(row.reduce)})
+        evaluate = evaluate.model_copy(update={"reduce": row.reduce})
     if row.analyze_reduce is not None:
-        analyze = analyze.model_copy(update={"reduce": Reduce.parse(row.analyze_reduce)})
+        analyze = analyze.model_copy(update={"reduce": row.analyze_reduce})
     return evaluate, analyze
 
 
@@ -341,26 +339,3 @@ def _sweep(run: Plan, dataset: str, method: str, code: Code) -> SweepInputs:
         trials=trials,
         training_code=digest(code.closure(["unseen.training.loop", *sorted(parts)])),
     )
-
-
-def modules_of(recipe: Recipe) -> list[str]:
-    """The modules that a recipe names: its method, loss, pooling, memory and network."""
-    modules = set(_named(recipe, ("module", "attention")))
-    if recipe.backbone.name in PROJECT_NETWORKS:
-        modules.add(PROJECT_NETWORKS[recipe.backbone.name].module)
-    return sorted(modules)
-
-
-def position_modules_of(recipe: Recipe) -> list[str]:
-    """The modules of the weights of positions that a recipe names. Training does not depend on them."""
-    return sorted(set(_named(recipe, ("positions",))))
-
-
-def _named(value: Any, attributes: tuple[str, ...]) -> Iterator[str]:
-    if isinstance(value, BaseModel):
-        for name in attributes:
-            path = getattr(value, name, None)  # of a class, or a field of a part from outside
-            if isinstance(path, str) and ":" in path:
-                yield path.partition(":")[0]
-        for name in type(value).model_fields:
-            yield from _named(getattr(value, name), attributes)

@@ -12,7 +12,6 @@ from tests.params import project, resolve
 from unseen.config.document import Params
 from unseen.experiments.plan import facts as module
 from unseen.experiments.plan.facts import FOLDER, Facts
-from unseen.experiments.plan.files import modules_of
 from unseen.methods import compatibility
 from unseen.methods.cost import cost_of
 from unseen.methods.settings import Recipe
@@ -38,7 +37,7 @@ def recipe(**changes: Any) -> Recipe:
 
 def facts() -> Facts:
     """As a new process has them."""
-    return Facts(modules_of, FOLDER)
+    return Facts(FOLDER)
 
 
 @pytest.fixture
