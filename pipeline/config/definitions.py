@@ -34,7 +34,7 @@ from unseen.config.study_row import StudyRow, StudySet
 from unseen.data.ingest.settings import OutsideSource
 from unseen.methods.settings import CLASSES, OutsideRecipe
 from unseen.runtime.errors import UserError
-from unseen.runtime.parts import PartSettings, names_a_class, outside, trusted
+from unseen.runtime.parts import Kind, names_a_class, outside, trusted
 from unseen.runtime.setting_names import checked_name, suggestion
 from unseen.runtime.settings import Strict
 
@@ -53,7 +53,7 @@ class DatasetDefinition:
 
     like: str  # the data set that a data set of a study is like; of any other the name itself
     kind: str  # of the source, which determines the published layers
-    reader: type[PartSettings] | None  # the source of a user
+    reader: type[OutsideSource] | None  # the source of a user
     source: Mapping[str, Any]  # set by params.yaml and the study
     recipe: Mapping[str, Any]  # set by params.yaml, for every method
     methods: Mapping[str, Mapping[str, Any]]  # set by params.yaml, for one method
@@ -84,10 +84,11 @@ class Definitions:
         like = of_study.like if of_study else name
         block = _dataset_block(self.params, f"datasets.{like}")
         source = {**block.source, **(of_study.source if of_study else {})}
-        kind, reader = source.get("kind"), None
+        kind = source.get("kind")
+        reader: type[OutsideSource] | None = None
         if source.get("module") is not None:
             reader = self._outside(OutsideSource, f"datasets.{like}.source", source)
-            kind = reader.LIKE  # type: ignore[attr-defined]
+            kind = reader.LIKE
         if kind is None and like in published("datasets"):
             kind = source_of(like)["kind"]
         if kind is None:
@@ -194,7 +195,7 @@ class Definitions:
             return str(kind)
         return str(self._outside(OutsideRecipe, f"methods.{first}", block).model_fields["method"].default)
 
-    def _outside(self, kind: type[PartSettings], key: str, block: Mapping[str, Any]) -> type[PartSettings]:
+    def _outside(self, kind: type[Kind], key: str, block: Mapping[str, Any]) -> type[Kind]:
         """The settings of the part of a user that block `key` names."""
         try:
             with trusted():

@@ -23,7 +23,7 @@ from typing import NamedTuple
 import faiss
 import numpy as np
 from jaxtyping import Float32, Float64, Int64
-from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+from threadpoolctl import threadpool_limits
 
 from unseen.evaluation.counted_gallery import CountedGallery, NumpyGallery, TileCounter
 from unseen.evaluation.index import order

@@ -17,13 +17,9 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from importlib import import_module
 from pathlib import Path
-from typing import Any, ClassVar, Literal, cast, get_type_hints
+from typing import Any, ClassVar, Literal, TypeVar, cast, get_type_hints
 
-from pydantic import (
-    ValidationError,
-    WrapValidator,
-    create_model,
-)
+from pydantic import ValidationError, WrapValidator, create_model
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from unseen.runtime.errors import UserError
@@ -53,6 +49,9 @@ class PartSettings(Strict):
     def fields_of(cls, part: type, path: str) -> dict[str, Any]:
         """Type and default of each field that the class of an outside part, `path`, adds to this kind."""
         return arguments_of(part, cls.given)
+
+
+Kind = TypeVar("Kind", bound=PartSettings)
 
 
 class _Outside(PartSettings):
@@ -140,7 +139,7 @@ def _path(named: Any) -> str:
     return str(named) if ":" in str(named) else ":".join(str(named).rsplit(".", 1))
 
 
-def outside(kind: type[PartSettings], block: Mapping[str, Any]) -> type[PartSettings]:
+def outside(kind: type[Kind], block: Mapping[str, Any]) -> type[Kind]:
     """The settings of the class that a block names. Raises pydantic.ValidationError at its key for a class
     that cannot be such a part, and UserError for one that this project does not name."""
     path = str(block[kind.key]) if kind.whole else _path(block[kind.key])
@@ -168,7 +167,7 @@ def _problem(kind: type[PartSettings], block: Any, message: str) -> ValidationEr
     )
 
 
-def _settings(kind: type[PartSettings], path: str) -> type[PartSettings]:
+def _settings(kind: type[Kind], path: str) -> type[Kind]:
     """The settings of the class `a.b:C`. Raises what the import raises, and ValueError for a class whose
     arguments cannot be settings."""
     if (kind, path) not in _classes:
@@ -192,7 +191,7 @@ def _settings(kind: type[PartSettings], path: str) -> type[PartSettings]:
         if kind.key != "module":
             settings.module = path
         _classes[kind, path] = settings
-    return _classes[kind, path]
+    return cast("type[Kind]", _classes[kind, path])
 
 
 def arguments_of(part: Callable[..., Any], given: tuple[str, ...] = ()) -> dict[str, Any]:

@@ -40,7 +40,7 @@ import faiss
 import numpy as np
 from jaxtyping import Float, Int
 from scipy.linalg import qr
-from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+from threadpoolctl import threadpool_limits
 
 from unseen.evaluation.analysis.average_precision import average_precision
 from unseen.evaluation.analysis.rows import class_means

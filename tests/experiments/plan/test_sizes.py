@@ -133,4 +133,4 @@ def test_refuses_a_row_of_a_study_that_is_reduced_to_more_than_its_dimensions(
     check(with_row())
     message = rf"{row.study}\.{block}\.dim is 201, but {method} on sop has embeddings of 200 dimensions"
     with pytest.raises(UserError, match=message):
-        check(with_row(**{block: {"dim": 201, "whiten": "none"}}))
+        check(with_row(**{block: Reduce(dim=201, whiten="none")}))
