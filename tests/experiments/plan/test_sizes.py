@@ -14,6 +14,7 @@ from unseen.config.layers import dotted
 from unseen.config.place import Place
 from unseen.config.stages import EnsembleSettings
 from unseen.data.ingest.settings import FolderSource, Source
+from unseen.evaluation.settings import Reduce
 from unseen.experiments.catalogue import entries, study_of
 from unseen.experiments.plan import files
 from unseen.experiments.plan.files import Plan, check, plan
