@@ -34,8 +34,8 @@ def save_model(directory: Path, seed: int, **changes: object) -> Path:
         }
     )
     directory.mkdir(parents=True)
-    save_recipe(directory / "recipe.json", settings, "tiny", 0, 3, 12)
     save_weights(directory / "weights.safetensors", initial_method(settings, 3, 12, seed))
+    save_recipe(directory / "recipe.json", settings, "tiny", 0, 3, 12)
     return directory
 
 

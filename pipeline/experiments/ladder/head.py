@@ -95,8 +95,8 @@ class HeadTrainer:
         recipe = recipe.model_copy(update={"backbone": backbone})
         shutil.rmtree(model)
         model.mkdir(parents=True)
-        save_recipe(model / "recipe.json", recipe, "photos", self._seed, classes, photos)
         save_weights(model / "weights.safetensors", method)
+        save_recipe(model / "recipe.json", recipe, "photos", self._seed, classes, photos)
 
 
 def _stages(method: str) -> tuple[int, ...]:

@@ -23,6 +23,7 @@ from unseen.frozen.network import Network
 from unseen.frozen.tail import AdaptTrainer
 from unseen.frozen.trained import Trained
 from unseen.networks.published_network import timm
+from unseen.runtime.digest import sha256_of
 from unseen.runtime.errors import UserError
 
 BETTER = {"difference": 0.02, "low": 0.01, "high": 0.03, "p_value": 0.001, "classes": 20}
@@ -146,6 +147,7 @@ def test_writes_network_and_head_as_a_trained_model(
     assert result.chosen.name == "head"
     assert result.chosen.steps in (1, 2)
     about = json.loads((output / "model/recipe.json").read_text())
+    assert about["weights_sha256"] == {"weights": sha256_of(output / "model/weights.safetensors")}
     assert about["samples"] == (60 if ship else 30)
     assert len(Embedder(output / "model").training_classes or ()) == (20 if ship else 10)
     assert str(tmp_path) not in json.dumps(about)
