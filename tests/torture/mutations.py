@@ -3,10 +3,12 @@
 Case n of a kind is a valid file of seeds.py with changes that a generator seeded by (kind, n) draws: flipped
 bits, extreme values, removed, repeated and inserted bytes, a cut, a part of another file. Settings are
 changed as a tree: another type or extreme value, a removed or renamed key. The limits and the meaning of a
-violation are those of limited.py. The campaign continues where it was stopped.
+violation are those of limited.py; a read file whose values differ from those of a whole one is a violation,
+too, except of the kinds in unnoticed.py. The campaign continues where it was stopped.
 """
 
 import argparse
+import hashlib
 import json
 import random
 import shutil
@@ -18,6 +20,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from ruamel.yaml import YAML
 
 from tests.photos import save_model, save_photos
@@ -36,6 +39,7 @@ from tests.torture.readers import (
     read_params,
     read_training_checkpoint,
 )
+from tests.torture.unnoticed import MAY_CHANGE
 from tests.torture.uploads import Service, request, valid_request
 from unseen.config.document import Params
 from unseen.data.embeddings import read as read_embeddings
@@ -49,10 +53,14 @@ from unseen.frozen.labels import labels_of
 from unseen.frozen.network import load_network, write_network
 from unseen.frozen.store import MAPS, VECTORS, ArrayStore
 from unseen.methods.artifact import load_method
-from unseen.report.report_data import read_history, read_trials
+from unseen.report.report_data import read_history, read_json, read_trials
+from unseen.runtime.files import write_json
+from unseen.runtime.sealed import require_digests, write_digests
+from unseen.training.history import write_history
 from unseen_search.catalog.build import build
 from unseen_search.catalog.catalog import Catalog
 
+_TABLES = ("queries.parquet", "neighbours.parquet")
 CHUNK = 2000  # cases between two records of the progress
 STATE = results.RESULTS / "mutations.json"
 _VALUES: tuple[Any, ...] = (
@@ -120,7 +128,7 @@ class Folder:
         contents = [file.partition(b"\0")[2] for file in files]
         return name + b"\0" + damaged([content, *contents[:1]] if draw.randrange(8) == 0 else [content], draw)
 
-    def __call__(self, case: bytes) -> None:
+    def __call__(self, case: bytes) -> object:
         copy = Path(self._folder.name)
         if not copy.exists():
             shutil.copytree(self._folder, copy)
@@ -130,16 +138,38 @@ class Folder:
         path.unlink()  # it may be mapped
         path.write_bytes(content)
         try:
-            self._read(copy)
+            return self._read(copy)
         finally:
             path.unlink()
             path.write_bytes(before)
 
 
-def _read_shards(folder: Path) -> None:
+def _read_shards(folder: Path) -> list[object]:
     shards = Shards(folder, verify=True)
-    for row in range(len(shards)):
-        shards.image(row)
+    images = [shards.image(row).tobytes() for row in range(len(shards))]
+    return [images, shards.labels, *(shards.rows(split) for split in ("train", "test"))]
+
+
+def _read_model(folder: Path) -> dict[str, Any]:
+    """The weights. Of recipe.json only what builds the network is compared: its own digest is missing."""
+    return {name: value.numpy() for name, value in load_method(folder).method.state_dict().items()}
+
+
+def _read_evaluation(folder: Path) -> list[object]:
+    require_digests(folder, "Run the stage again.")
+    tables = [read_table(folder / name, "Run the stage again.") for name in _TABLES]
+    return [read_json(folder / "metrics.json"), *(table.to_pylist() for table in tables)]
+
+
+def fingerprint(value: Any) -> str:
+    """Text that is equal for equal values of a reader."""
+    if isinstance(value, np.ndarray):
+        return f"{value.dtype}{value.shape}{hashlib.sha256(value.tobytes()).hexdigest()}"
+    if isinstance(value, dict):
+        return "".join(f"{key}={fingerprint(each)};" for key, each in sorted(value.items()))
+    if isinstance(value, list | tuple):
+        return "".join(f"{fingerprint(each)}," for each in value)
+    return repr(value)
 
 
 def kinds(folder: Path) -> dict[str, Kind]:
@@ -153,7 +183,7 @@ def kinds(folder: Path) -> dict[str, Kind]:
     shards = Folder(folder / "shards", [name for name, _ in seeds.files_of(folder / "shards")], _read_shards)
     backbone = {"name": network.NAME, "pretrained": False, "batch_norm": "batch"}
     model = save_model(folder / "model", 1, backbone=backbone)
-    models = Folder(model, ["recipe.json", "weights.safetensors"], load_method)
+    models = Folder(model, ["recipe.json", "weights.safetensors"], _read_model)
     build(save_photos(folder / "photos"), folder / "catalog", model, labels="folders")
     catalog = Folder(
         folder / "catalog", [name for name, _ in seeds.files_of(folder / "catalog")], _open_catalog
@@ -163,22 +193,40 @@ def kinds(folder: Path) -> dict[str, Kind]:
     networks = Folder(published, ["network.json", "weights.safetensors"], load_network)
     photos = seeds.images()
     tables = seeds.tables()
-    histories = [
-        b"iteration,epoch,lr,loss,grad_norm,recall_at_1,map_at_r,r_precision\n2,0.5,0.1,3,1,0.5,0.4,0.3\n"
-    ]
+    write_history(folder / "history.csv", [{"iteration": 2, "loss": 3.0, "map_at_r": 0.4}])
+    evaluation = folder / "evaluation"
+    evaluation.mkdir()
+    for name, table in zip(_TABLES, seeds.query_tables(folder), strict=True):
+        (evaluation / name).write_bytes(table)
+    write_json(evaluation / "metrics.json", {"map_at_r": 0.25, "queries": 8})
+    write_digests(evaluation)
+    results_of_stage = Folder(
+        evaluation, sorted(path.name for path in evaluation.iterdir()), _read_evaluation
+    )
     return {
         "images": Kind(photos, list(IMAGES.values()), MODULES["images"], damaged, factor=10),
         "archives": Kind(seeds.archives(), list(ARCHIVES.values()), MODULES["archives"], damaged),
         "CSVs": Kind(
-            [*tables, *histories],
+            tables,
             [
                 read_labels,
                 of_file("labels.csv", lambda path: labels_of(str(path), ["a.jpg"])),
-                of_file("history.csv", lambda path: read_history(path, "Run the stage again.")),
                 of_file("trials.csv", read_trials),
             ],
             MODULES["CSVs"],
             damaged,
+        ),
+        "histories": Kind(
+            [(folder / "history.csv").read_bytes()],
+            [of_file("history.csv", lambda path: read_history(path, "Run the stage again."))],
+            ("unseen.report.report_data",),
+            damaged,
+        ),
+        "results of an evaluation": Kind(
+            results_of_stage.files,
+            [results_of_stage],
+            ("unseen.report.report_data",),
+            results_of_stage.mutate,
         ),
         "params overlays": Kind(
             seeds.params_files(),
@@ -286,14 +334,24 @@ def _open_catalog(folder: Path) -> None:
 
 
 def run(name: str, kind: Kind, first: int, count: int, counts: Counts) -> None:
-    """Reads the cases `first`, `first` + 1, ... of a kind."""
+    """Reads the cases `first`, `first` + 1, ... of a kind. Values that differ from those of every valid file
+    are a violation unless unnoticed.py names the kind."""
+    known: dict[int, set[str]] = {}  # of the valid files, by the place of the reader
 
     def case(number: int) -> tuple[str, tuple[int, bytes]]:
         return str(number), (number, kind.mutate(kind.files, random.Random(f"{name} {number}")))
 
     def read(content: tuple[int, bytes]) -> None:
         number, octets = content
-        kind.readers[number % len(kind.readers)](octets)
+        place = number % len(kind.readers)
+        reader = kind.readers[place]
+        if name in MAY_CHANGE:
+            reader(octets)
+            return
+        if place not in known:
+            known[place] = {fingerprint(reader(file)) for file in kind.files}
+        if fingerprint(reader(octets)) not in known[place]:
+            raise AssertionError("values changed without notice")
 
     with tempfile.TemporaryDirectory(prefix="unseen-mutations-") as scratch:
         check(map(case, range(first, first + count)), read, Path(scratch), counts)

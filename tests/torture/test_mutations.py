@@ -13,6 +13,7 @@ from tests.torture import mutations, seeds
 from tests.torture.damage import damaged
 from tests.torture.limited import Counts
 from tests.torture.mutations import Kind, kinds, run
+from tests.torture.unnoticed import MAY_CHANGE
 from tests.torture.uploads import ShortenedLoop
 
 EACH = 40  # cases of a kind
@@ -31,6 +32,20 @@ def test_damaged_files_of_every_kind_are_read_or_refused(known: dict[str, Kind])
         assert counts.violations == {}, name
         assert counts.cases == EACH, name
         assert counts.refused > 0, name
+
+
+def test_values_of_every_other_kind_are_compared(known: dict[str, Kind]) -> None:
+    assert MAY_CHANGE.keys() < known.keys()
+    assert {"embeddings", "histories", "models", "results of an evaluation", "shards"} == (
+        known.keys() - MAY_CHANGE.keys()
+    )
+
+
+def test_a_value_that_changes_without_notice_is_a_violation() -> None:
+    counts = Counts()
+    silent = Kind([b"1"], [int], (), lambda files, draw: b"2")
+    run("a new kind", silent, 0, 1, counts)
+    assert counts.violations == {"0": "AssertionError: values changed without notice"}
 
 
 @pytest.mark.slow

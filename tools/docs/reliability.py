@@ -13,6 +13,7 @@ from tests.torture.corpora import CORPORA
 from tests.torture.kills import REPAIRED
 from tests.torture.numbered import WITHOUT_EFFECT
 from tests.torture.results import RESULTS, Result, load
+from tests.torture.unnoticed import MAY_CHANGE
 from tools.docs.markdown import wrapped
 
 _HEAD = """# Reliability
@@ -117,7 +118,9 @@ changed as a tree. The limits are those of the broken files. Images are read in 
 ingest with and without shrinking, and the catalog. Uploads are requests to `unseen serve` in this process,
 with a valid or damaged photo: other lengths and truncated bodies, damaged chunks and headers, multipart
 forms, other methods and paths. An answer of 4xx and a closed connection are refusals; 5xx and an exception
-that the server logs are violations.
+that the server logs are violations. A file that is read with other values than a whole one is a violation,
+too, except of the kinds in the second table. Of models it compares the weights. Results of earlier commits
+do not contain this rule.
 """
 
 _DIGESTS = """## Flipped bits
@@ -350,6 +353,7 @@ def _mutations(results: dict[str, Result]) -> Iterator[str]:
         rows.append((name, f"{cases:,}", *_counts(result)))
     yield from table(("kind", "cases", *_COUNTS), rows)
     yield from _problems(results)
+    yield from table(("may change without notice", "reason"), MAY_CHANGE.items())
 
 
 def _digests(results: dict[str, Result]) -> Iterator[str]:

@@ -1,0 +1,24 @@
+"""What a damaged file of a kind of the campaign may change without notice, with the reason. The values of all
+other kinds are compared: a damaged file is refused, or gives the values of a whole one."""
+
+_OTHERS = "a file of others, which records no digest"
+MAY_CHANGE = {
+    "CSVs": _OTHERS,
+    "archives": _OTHERS,
+    "catalogs and index files": "compared by `test_one_wrong_bit_is_an_error`, for each file",
+    "checkpoints .pth": "a file of others; `backbone.checkpoint` records its sha256 in recipe.json",
+    "checkpoints .safetensors": "a file of others; `backbone.checkpoint` records its sha256 in recipe.json",
+    "checkpoints of a training": "compared by `test_checkpoint.py`: each carries a digest of its content",
+    "images": "a file of others; in shards and catalogs its sha256 is compared",
+    "maps of unfinished builds": "open: rows of an unfinished build have no digest",
+    "params overlays": "a text that a user edits",
+    "pickled ground truth": _OTHERS,
+    "positions": "open: `data/positions` has no digest; the report shows it and compares nothing with it",
+    "published networks": "open: network.json has no digest of the weights",
+    "tables of the report": "compared as the kind `results of an evaluation`",
+    "uploads to the service": _OTHERS,
+    "vectors .arrow": _OTHERS,
+    "vectors .npy": _OTHERS,
+    "vectors .parquet": _OTHERS,
+    "vectors of unfinished builds": "open: rows of an unfinished build have no digest but of each page",
+}
