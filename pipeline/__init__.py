@@ -38,8 +38,9 @@ if TYPE_CHECKING:
     from unseen.runtime.errors import UserError
     from unseen.runtime.version import __version__
     from unseen.training.fit import train
+    from unseen_search.catalog.answers import Answer, Match, Product
     from unseen_search.catalog.build import build as index
-    from unseen_search.catalog.catalog import Answer, Catalog, Match, Product
+    from unseen_search.catalog.catalog import Catalog
 else:
     __getattr__, __dir__ = lazy(__name__)
 

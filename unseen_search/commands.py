@@ -1,6 +1,7 @@
 """The commands of the photo search, which the command line loads by name."""
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
@@ -11,6 +12,38 @@ from unseen.cli.commands.network import network_of, network_options
 from unseen.cli.commands.values import PATH, labels_option, share_of_text
 
 INDEX_KINDS = ("flat", "ivf", "ivf_pq", "hnsw")  # those of unseen.evaluation.index.kinds, which imports FAISS
+
+
+def threshold_options(command: Callable[..., None]) -> Callable[..., None]:
+    """The options of the threshold."""
+    options = (
+        click.option(
+            "--at-most-false",
+            "share",
+            metavar="SHARE",
+            callback=share_of_text,
+            help="Answer `unknown` below the score at which at most this share of the photos of unknown "
+            "products gets an answer, e.g. 1%. Without labels the score is higher than necessary.",
+        ),
+        click.option(
+            "--at-most-wrong",
+            "wrong",
+            metavar="SHARE",
+            callback=share_of_text,
+            help="Answer `unknown` below the score at which at most this share of the photos of known "
+            "products gets a wrong product.",
+        ),
+        click.option(
+            "--unknown",
+            type=PATH,
+            metavar="PHOTOS",
+            help="A folder of photos of unknown products, further evidence for --at-most-false. Photos of "
+            "one product are in a folder of their own.",
+        ),
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command
 
 
 @click.command(
@@ -118,14 +151,7 @@ def index(
     "--list", "listed", type=PATH, help="A text file with one path a line; - is the standard input."
 )
 @click.option("-k", default=10, show_default=True, help="Matches of each photo.")
-@click.option(
-    "--at-most-false",
-    "share",
-    metavar="SHARE",
-    callback=share_of_text,
-    help="Answer `unknown` below the similarity at which at most this share of the photos of unknown "
-    "products gets a match, e.g. 1%. Without labels the similarity is higher than necessary.",
-)
+@threshold_options
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 @click.option("--page", type=PATH, help="Also write the matches to this HTML file.")
 @click.option("--skip-damaged", is_flag=True, help="Exclude unreadable photos instead of stopping.")
@@ -135,18 +161,33 @@ def find(
     listed: Path | None,
     k: int,
     share: float | None,
+    wrong: float | None,
+    unknown: Path | None,
     as_json: bool,
     page: Path | None,
     skip_damaged: bool,
 ) -> None:
-    """Find the most similar pictures of a catalog.
+    """Find the products and the most similar pictures of a catalog.
 
-    PHOTO is a file or a folder. With labels, the matches are grouped by product, the product of the nearest
-    picture first.
+    PHOTO is a file or a folder. With labels, the products are ordered by the rule that the build of the
+    catalog chose. An unknown photo has candidates.
     """
     from unseen_search.search import find_photos, queries
 
-    sys.stdout.write(find_photos(catalog, queries(photos, listed), k, page, share, as_json, skip_damaged))
+    _require_share(share, wrong, unknown)
+    sys.stdout.write(
+        find_photos(
+            catalog,
+            queries(photos, listed),
+            k,
+            page,
+            share,
+            as_json,
+            skip_damaged,
+            wrong=wrong,
+            unknown=unknown,
+        )
+    )
 
 
 @click.command(
@@ -160,13 +201,7 @@ def find(
 @click.argument("catalog", type=PATH)
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option("--port", default=8000, show_default=True, type=click.IntRange(0, 65535), help="0: a free one.")
-@click.option(
-    "--at-most-false",
-    "share",
-    metavar="SHARE",
-    callback=share_of_text,
-    help="Answer `unknown`, as `unseen find`.",
-)
+@threshold_options
 @click.option("--concurrent", type=click.IntRange(1), help="Photos embedded at once. [default: 2]")
 @click.option(
     "--largest-pixels",
@@ -179,6 +214,8 @@ def serve(
     host: str,
     port: int,
     share: float | None,
+    wrong: float | None,
+    unknown: Path | None,
     unknown_log: Path | None,
     **limits: int | None,
 ) -> None:
@@ -190,7 +227,8 @@ def serve(
     from unseen_search.serve import serve as run_service
     from unseen_search.service.settings import ServiceSettings
 
-    values = {"at_most_false": share, "unknown_log": unknown_log}
+    _require_share(share, wrong, unknown)
+    values = {"at_most_false": share, "at_most_wrong": wrong, "unknown": unknown, "unknown_log": unknown_log}
     values |= {name: value for name, value in limits.items() if value is not None}
     run_service(catalog, host, port, ServiceSettings.model_validate(values))
 
@@ -278,3 +316,8 @@ def export_vectors(catalog: Path, output: Path) -> None:
 
 
 COMMANDS = (index, find, serve, measure, export_model, export_vectors)
+
+
+def _require_share(share: float | None, wrong: float | None, unknown: Path | None) -> None:
+    if unknown is not None and share is None and wrong is None:
+        raise click.UsageError("--unknown needs --at-most-false or --at-most-wrong.")

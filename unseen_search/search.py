@@ -13,20 +13,23 @@ from unseen.data.heif import readable
 from unseen.data.ingest.completeness import require_complete
 from unseen.data.ingest.sources.folder import SUFFIXES, UNREAD_SUFFIXES, Directory, enumerated
 from unseen.data.labels import lines_of, read
+from unseen.evaluation import curve
 from unseen.evaluation.headline import in_percent, interval_note
 from unseen.evaluation.index.kinds import KINDS
-from unseen.evaluation.unknown import Threshold, UncalibratedError
+from unseen.evaluation.unknown import Threshold, UncalibratedError, percent
 from unseen.frozen.embedder import BATCH, Precision, encoded, name_of
 from unseen.frozen.network import Network
 from unseen.frozen.pictures import picture_names
 from unseen.runtime.errors import UserError
 from unseen.runtime.files import atomic_file, require_replaceable
 from unseen.runtime.names import printable
+from unseen_search.catalog.answers import Answer
 from unseen_search.catalog.build import build
-from unseen_search.catalog.catalog import ABOUT, Answer, Catalog
+from unseen_search.catalog.catalog import ABOUT, CURVE, Catalog
 from unseen_search.catalog.duplicates import Group, duplicates
 from unseen_search.catalog.measure import description, measure
 from unseen_search.catalog.results_page import duplicates_page, page
+from unseen_search.catalog.thresholds import unknown_photos
 
 
 def write_catalog(
@@ -69,11 +72,27 @@ def write_catalog(
     if excluded:
         reasons = enumerated([f"{name} ({reason})" for name, reason in excluded.items()])
         sys.stdout.write(f"excluded: {reasons}. {output / ABOUT} lists them under left_out.\n")
+    sys.stdout.writelines(f"{line}\n" for line in _decision_lines(catalog))
     if duplicates_html is not None:
         groups, unread = duplicates(catalog)
         with atomic_file(duplicates_html) as aside:
             aside.write_text(duplicates_page(catalog, groups), encoding="utf-8")
         sys.stdout.write("".join(f"{line}\n" for line in _duplicate_lines(groups, unread)))
+
+
+def _decision_lines(catalog: Catalog) -> Iterator[str]:
+    """The rule of the products, why it was chosen, and the curve."""
+    decision = catalog.about["decision"]
+    if decision is None:
+        return
+    chosen, *others = decision["rules"]
+    right = f"{percent(chosen['right'])} of the photos are answered right if each is left out"
+    yield f"rule of the products: {chosen['rule']}; {right}"
+    for rule in others:
+        yield f"  {rule['rule']}: {percent(rule['right'])} right"
+    if points := [curve.of_plain(point) for point in decision["curve"]]:
+        yield from curve.lines(points)
+        yield f"picture of the curve: {catalog.directory / CURVE}"
 
 
 def _duplicate_lines(groups: Sequence[Group], unread: Sequence[str]) -> Iterator[str]:
@@ -132,19 +151,23 @@ def find_photos(
     share: float | None,
     as_json: bool,
     skip_damaged: bool = False,
+    wrong: float | None = None,
+    unknown: Path | None = None,
 ) -> str:
-    """The k nearest pictures of each photo as text or JSON; also writes them to a page. `share`: the largest
-    rate of false matches; if it is not calibrated for the model, the output states this and answers no photo
-    with `unknown`. `skip_damaged`: photos that cannot be read are listed on the standard error and in the
-    JSON. Raises UserError as `Catalog`, its `threshold` and its `find` do otherwise, if no photo can be read,
-    and for a page that would replace a photo."""
+    """The products and the k nearest pictures of each photo as text or JSON; also writes them to a page.
+    `share`: the largest rate of false matches, `wrong`: of wrong products; if they are not calibrated for the
+    model, the output states this and answers no photo with `unknown`. `unknown`: a folder of photos of
+    unknown products, as further evidence. `skip_damaged`: photos that cannot be read are listed on the
+    standard error and in the JSON. Raises UserError as `Catalog`, its `threshold` and its `find` do
+    otherwise, if no photo can be read, and for a page that would replace a photo."""
     if html is not None:
         _require_page(html, photos)
     catalog = Catalog(directory)
     threshold, problem = None, None
-    if share is not None:
+    if share is not None or wrong is not None:
+        given = None if unknown is None else unknown_photos(unknown)
         try:
-            threshold = catalog.threshold(share)
+            threshold = catalog.threshold(share, at_most_wrong=wrong, unknown=given)
         except UncalibratedError as error:
             problem = error
     statement = f"{problem.what} {problem.remedy}" if problem else threshold and threshold.sentence()
@@ -228,6 +251,8 @@ def _json(
     content = {
         "catalog": str(catalog.directory),
         "photos": str(catalog.photos),
+        "rule": catalog.rule,
+        "curve": (catalog.about.get("decision") or {}).get("curve"),
         "threshold": None if threshold is None else threshold._asdict(),
         "not_calibrated": None if problem is None else {"reason": problem.what, "remedy": problem.remedy},
         "queries": [
@@ -249,13 +274,10 @@ def _lines(catalog: Catalog, results: Results, statement: str | None) -> Iterato
     if statement is not None:
         yield statement
     for photo, answer in zip(results.photos, results.answers, strict=True):
-        if answer.unknown:
-            yield f"{printable(str(photo))}: unknown"
-            continue
-        yield printable(str(photo))
+        yield printable(str(photo)) + (": unknown; candidates:" if answer.unknown else "")
         width = max((len(printable(product.label)) for product in answer.products), default=0)
         for product in answer.products:
             votes = f"{product.votes} match{'es' * (product.votes > 1)}"
-            yield f"      {product.similarity:.3f}  {printable(product.label):<{width}}  {votes}"
+            yield f"      {product.score:.3f}  {printable(product.label):<{width}}  {votes}"
         for rank, match in enumerate(answer.matches, 1):
             yield f"{rank:4d}  {match.similarity:.3f}  {printable(str(catalog.photos / match.path))}"

@@ -65,7 +65,11 @@ def test_find_names_products_reads_lists_and_folders_and_prints_json(
         return capsys.readouterr().out
 
     printed = run("index", photos, catalog, "--model", model, "--labels", "folders")
-    assert printed == f"{catalog}: 60 pictures, 60 with one of 12 labels\n"
+    first, rule, *others = printed.splitlines()
+    assert first == f"{catalog}: 60 pictures, 60 with one of 12 labels"
+    assert rule.startswith("rule of the products: nearest; ")
+    assert any("right product" in line for line in others), "the curve"
+    assert (catalog / "decision.svg").is_file()
     query = photos / "product 03/2.png"
     lines = run("find", catalog, query, "-k", 5).splitlines()
     assert lines[1].split(None, 1)[1] == "product 03  5 matches"
@@ -85,11 +89,19 @@ def test_find_names_products_reads_lists_and_folders_and_prints_json(
     assert entry["products"][0]["label"] == entry["matches"][0]["label"] == "product 03"
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(f"{query}\n".encode())))
     assert run("find", catalog, "--list", "-", "-k", 1).splitlines()[0] == str(query)
-    strict = threshold._replace(similarity=1.01)
-    monkeypatch.setattr(Catalog, "threshold", lambda *_: strict)
+    strict = threshold._replace(score=1.01)
+    monkeypatch.setattr(Catalog, "threshold", lambda *_, **__: strict)
     printed = run("find", catalog, query, "--at-most-false", "0.6", "--page", tmp_path / "page.html")
-    assert printed.splitlines() == [strict.sentence(), f"{query}: unknown"]
-    assert "unknown</figcaption>" in (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert printed.splitlines()[:2] == [strict.sentence(), f"{query}: unknown; candidates:"]
+    assert "product 03" in printed.splitlines()[2]
+    content = json.loads(run("find", catalog, query, "--at-most-false", "60%", "--json"))
+    assert content["queries"][0]["unknown"] is True
+    assert content["queries"][0]["products"][0]["label"] == "product 03"
+    assert content["queries"][0]["matches"]
+    assert content["curve"][-1]["unknown"]["value"] == 0
+    assert "unknown; candidate: product 03</figcaption>" in (tmp_path / "page.html").read_text(
+        encoding="utf-8"
+    )
     with pytest.raises(SystemExit):
         run("find", catalog, "--list", tmp_path / "nowhere.txt")
     assert "nowhere.txt cannot be read" in capsys.readouterr().err

@@ -5,7 +5,8 @@ import pytest
 from scipy.stats import beta, t
 
 from tests.vectors import unit
-from unseen.evaluation.unknown import LEAST_CLASSES, WINDOW, Rivals, UncalibratedError, calibrate, rivals
+from unseen.evaluation.decision import NEAREST, LeftOut, drawn, left_out
+from unseen.evaluation.unknown import LEAST_CLASSES, WINDOW, UncalibratedError, calibrate
 from unseen.runtime.errors import UserError
 
 DIM = 24
@@ -30,6 +31,10 @@ class Population:
         return unit(centre.repeat(photos, axis=0) + variation * noise)
 
 
+def rivals(x: np.ndarray, labels: np.ndarray) -> LeftOut:
+    return left_out(x, labels, np.arange(len(labels)))[NEAREST]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("products", "photos", "share"), [(100, 6, 0.05), (40, 20, 0.1), (200, 6, 0.02)])
 def test_the_stated_rate_holds_in_95_percent_of_the_draws_of_products(
@@ -45,9 +50,9 @@ def test_the_stated_rate_holds_in_95_percent_of_the_draws_of_products(
         except UserError:
             continue
         best = (population.draw(3000, 1) @ catalog.T).max(axis=1)
-        rates.append(float((best >= threshold.similarity).mean()))
+        rates.append(float((best >= threshold.score).mean()))
         wrong += rates[-1] > share
-        assert threshold.measured <= threshold.limit <= share
+        assert threshold.false <= threshold.false_limit <= share
     assert len(rates) >= 20
     assert wrong <= 3, "5% of 60"
     assert np.mean(rates) > share / 8, "the threshold is not needlessly high"
@@ -63,10 +68,14 @@ def test_rivals_equal_the_definition() -> None:
         others = np.where(labels == labels[row], -2, cosines[row])
         assert result.other[row] == pytest.approx(others.max(), abs=1e-6)
         assert result.rival[row] == labels[others.argmax()]
-        same = np.where(labels == labels[row], cosines[row], -2).max()
-        assert result.same[row] == pytest.approx(same if same > -2 else np.nan, abs=1e-6, nan_ok=True)
+        alone = (labels == labels[row]).sum() == 1
+        assert result.known[row] == pytest.approx(
+            np.nan if alone else cosines[row].max(), abs=1e-6, nan_ok=True
+        )
+        assert result.right[row] == (not alone and labels[cosines[row].argmax()] == labels[row])
     assert np.array_equal(result.row, np.arange(37))
-    part = rivals(x, labels, most=12)
+    rows = drawn(labels, np.zeros(10, bool), most=12)
+    part = left_out(x, labels, rows)[NEAREST]
     assert len(part.row) <= 12
     assert all((result.label == label).sum() == (part.label == label).sum() for label in set(part.label))
     assert np.array_equal(part.other, result.other[part.row])
@@ -74,7 +83,7 @@ def test_rivals_equal_the_definition() -> None:
         rivals(x, np.zeros(37, np.int64))
 
 
-def limits(of_catalog: Rivals, products: int) -> list[tuple[float, float, float]]:
+def limits(of_catalog: LeftOut, products: int) -> list[tuple[float, float, float]]:
     """(threshold, R, limit) by the formulas of unknown.py, one threshold after the other."""
     photos = len(of_catalog.row)
     table = []
@@ -112,10 +121,12 @@ def test_the_threshold_equals_the_definition() -> None:
         expected = row
     assert expected is not None
     threshold = calibrate(of_catalog, 60, 0.1)
-    assert (threshold.similarity, threshold.measured, threshold.limit) == pytest.approx(expected)
-    assert threshold.matched == pytest.approx((of_catalog.same >= threshold.similarity).mean())
+    assert (threshold.score, threshold.false, threshold.false_limit) == pytest.approx(expected)
+    answered = of_catalog.known >= threshold.score
+    assert threshold.right == pytest.approx((answered & of_catalog.right).mean())
+    assert threshold.wrong == pytest.approx((answered & ~of_catalog.right).mean())
     assert (threshold.products, threshold.photos, threshold.trained) == (60, 480, None)
-    assert "At most 0.1 of the photos of unknown products" in threshold.sentence()
+    assert f"at most {100 * threshold.false_limit:.3g}% then get an answer" in threshold.sentence()
 
 
 def test_refuses_a_share_that_the_products_do_not_allow() -> None:
@@ -125,7 +136,7 @@ def test_refuses_a_share_that_the_products_do_not_allow() -> None:
     ) as raised:
         calibrate(of_catalog, 60, 0.001)
     least = float(raised.value.remedy.split("ask for ")[1].split("%")[0]) / 100
-    assert calibrate(of_catalog, 60, least).limit <= least
+    assert calibrate(of_catalog, 60, least).false_limit <= least
     with pytest.raises(UserError, match="between 0 and 1"):
         calibrate(of_catalog, 60, 1.0)
     few = rivals(Population(3).draw(3, 2), np.arange(3).repeat(2))
@@ -153,12 +164,12 @@ def test_the_stated_rate_holds_for_a_model_that_was_trained_on_a_part_of_the_pro
         best = (unknown @ x.T).max(axis=1)
         of_catalog = rivals(x, labels)
         threshold = calibrate(of_catalog, 140, 0.15, trained=trained)
-        wrong += (best >= threshold.similarity).mean() > 0.15
-        ignored += (best >= calibrate(of_catalog, 140, 0.15).similarity).mean() > 0.15
+        wrong += (best >= threshold.score).mean() > 0.15
+        ignored += (best >= calibrate(of_catalog, 140, 0.15).score).mean() > 0.15
         assert (threshold.products, threshold.photos, threshold.trained) == (60, 360, 80)
         assert "trained on 80 other products" in threshold.sentence()
-        over = of_catalog.other[480:] >= threshold.similarity
-        assert threshold.measured == pytest.approx(over.mean()), "matches of all products count"
+        over = of_catalog.other[480:] >= threshold.score
+        assert threshold.false == pytest.approx(over.mean()), "matches of all products count"
     assert wrong == 0
     assert ignored >= 6, "photos of training classes understate the rate"
 
@@ -176,5 +187,44 @@ def test_refuses_to_calibrate_on_products_that_the_model_was_trained_on() -> Non
 
 
 def test_draws_products_that_the_model_was_not_trained_on_first() -> None:
-    x, labels, trained, _ = catalog_of_a_trained_model(0, 30, 40, 6)
-    assert set(rivals(x, labels, most=60, trained=trained).label) == set(range(30, 40))
+    _, labels, trained, _ = catalog_of_a_trained_model(0, 30, 40, 6)
+    assert set(labels[drawn(labels, trained, most=60)]) == set(range(30, 40))
+
+
+def test_limits_wrong_products_and_refuses_where_most_answers_are_wrong() -> None:
+    of_catalog = rivals(Population(3).draw(60, 8), np.arange(60).repeat(8))
+    threshold = calibrate(of_catalog, 60, at_most_wrong=0.1)
+    wrong = (of_catalog.known >= threshold.score) & ~of_catalog.right
+    assert threshold.wrong == wrong.mean() <= threshold.wrong_limit <= 0.1
+    assert threshold.wrong == 0 or not calibrate(of_catalog, 60, at_most_wrong=0.2).wrong_limit <= 0.1
+    both = calibrate(of_catalog, 60, 0.1, 0.1)
+    assert both.score == max(threshold.score, calibrate(of_catalog, 60, 0.1).score)
+    with pytest.raises(UserError, match=r"do not limit the wrong products to 0\.01%"):
+        calibrate(of_catalog, 60, at_most_wrong=0.0001)
+    confused = of_catalog._replace(answer=(of_catalog.label + 1) % 60)
+    with pytest.raises(UserError, match="Most answers would be wrong"):
+        calibrate(confused, 60, 0.3)
+
+
+def test_easy_products_without_a_wrong_answer_have_a_limit_by_the_number_of_products() -> None:
+    of_catalog = rivals(Population(3).draw(60, 8), np.arange(60).repeat(8))
+    perfect = of_catalog._replace(answer=of_catalog.label)
+    threshold = calibrate(perfect, 60, at_most_wrong=0.1)
+    effective = 60 * (t.ppf(0.95, 479) / t.ppf(0.95, 59)) ** 2
+    assert threshold.wrong_limit == pytest.approx(beta.ppf(0.95, 1, effective))
+    assert (threshold.score, threshold.wrong) == (-1, 0)
+
+
+def test_given_photos_of_unknown_products_are_evidence_and_raise_the_threshold() -> None:
+    of_catalog = rivals(Population(3).draw(60, 8), np.arange(60).repeat(8))
+    without = calibrate(of_catalog, 60, 0.1)
+    count = 100
+    label, none = 60 + np.arange(count) // 5, np.full(count, np.nan, np.float32)
+    for shift, name in ((-1.0, "lower"), (0.5, "higher")):
+        scores = (without.score + shift + np.linspace(0, 0.01, count)).astype(np.float32)
+        given = LeftOut(np.arange(count), label, scores, np.zeros(count, np.int64), none, label)
+        threshold = calibrate(of_catalog, 60, 0.1, given=given)
+        assert (threshold.given, threshold.given_false) == (count, (scores >= threshold.score).mean())
+        assert threshold.given_false <= 0.1
+        assert (threshold.score < without.score) == (name == "lower")
+        assert f"Of the {count} given photos" in threshold.sentence()

@@ -12,7 +12,8 @@ The commands are `unseen index` and `unseen find`.
 
 from unseen.evaluation.unknown import Threshold
 from unseen.frozen.embedder import Embedder
+from unseen_search.catalog.answers import Answer, Match, Product
 from unseen_search.catalog.build import build
-from unseen_search.catalog.catalog import Answer, Catalog, Match, Product
+from unseen_search.catalog.catalog import Catalog
 
 __all__ = ["Answer", "Catalog", "Embedder", "Match", "Product", "Threshold", "build"]

@@ -6,38 +6,44 @@ index.faiss         FAISS index of the unit vectors, row i for picture i (IndexF
                     pipeline/evaluation/index); inner products are cosines, readable by any program with FAISS
 pictures.parquet    path below the folder of the pictures; sha256, size and modification time of the file; its
                     label (a time just before the build and a missing label are null)
-rivals.parquet      what each picture resembles among the other labels (unknown.py), or, if a picture has no
-                    label, among all pictures but its near-duplicates (unlabelled.py)
+rivals.parquet      what each picture gets if it or its product is left out (decision.py), or, if a picture
+                    has no label, if its near-duplicates are (unlabelled.py)
+decision.safetensors  what a rule of class means needs (decision.py)
+decision.svg        what known photos get at each rate of false matches (curve.py)
 catalog.json        schema version, folder and number of the pictures, name and fingerprint of the model, the
                     precision in which it embeds (float32 without this key), setting of the index and its
-                    recall against exact search, source of the labels, files that were left out, sha256 and
-                    size of the files above
+                    recall against exact search, source of the labels, rule of the products, all rules and the
+                    curve (null without labels), files that were left out, sha256 and size of the files above
 model/              weights.safetensors, and recipe.json of a trained model or network.json of a published
                     network; the names of its training classes if they are known (training_classes.py)
 """
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
 from hashlib import sha256
 from numbers import Integral
 from pathlib import Path
-from typing import Any, NamedTuple, get_args
+from typing import Any, get_args
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from jaxtyping import Float32, Int64
+from safetensors.numpy import load_file
 
+from unseen.evaluation.decision import NEAREST, LeftOut, Means
 from unseen.evaluation.index.index import Index, load, search, vectors_at
 from unseen.evaluation.index.kinds import from_plain
-from unseen.evaluation.unknown import Rivals, Threshold, UncalibratedError, calibrate
+from unseen.evaluation.unknown import Threshold
 from unseen.frozen.embedder import Embedder, Picture, Precision, pictures_of
 from unseen.runtime.digest import sha256_of
 from unseen.runtime.errors import UserError
 from unseen.runtime.files import complete_directory, regular
+from unseen_search.catalog.answers import NEIGHBOURS, Answer, Match, answers_of
 
 INDEX, PICTURES, RIVALS = "index.faiss", "pictures.parquet", "rivals.parquet"
+DECISION, CURVE = "decision.safetensors", "decision.svg"
 ABOUT, MODEL = "catalog.json", "model"
 VERIFIED = 64 * 2**20  # bytes of a file that is verified whenever a catalog is opened
 SCHEMA_VERSION = 3  # of the directory; catalogs of unreleased versions have none
@@ -46,30 +52,6 @@ _ABOUT_TYPES = {
     "photos": str, "pictures": int, "dim": int, "model": str, "fingerprint": str,
     "index": dict, "labels": str, "files": dict, "sizes": dict,
 }  # fmt: skip
-
-
-class Match(NamedTuple):
-    """A picture of the catalog that is near a query."""
-
-    path: str  # below the folder of the pictures
-    similarity: float  # cosine, -1 to 1
-    label: str | None = None  # of the picture, in a catalog with labels
-
-
-class Product(NamedTuple):
-    """The matches of a query with one label."""
-
-    label: str
-    similarity: float  # of the nearest
-    votes: int  # number of the matches
-
-
-class Answer(NamedTuple):
-    """What a catalog contains for one query."""
-
-    unknown: bool | None  # whether no picture reaches the threshold; None without a threshold
-    products: list[Product]  # by the similarity of their nearest picture; empty without labels
-    matches: list[Match]  # nearest first; with a threshold only those that reach it
 
 
 class Catalog:
@@ -113,6 +95,9 @@ class Catalog:
         self.index: Index = _read(
             directory, INDEX, lambda path: load(path, setting, path.stat().st_size > VERIFIED)
         )
+        self.means: Means | None = None
+        if DECISION in self.about["files"]:
+            self.means = _read(directory, DECISION, _means)
         self._embedder: Embedder | None = None
         vectors = len(self.index.ids)
         if not len(self) == vectors == self.about["pictures"]:
@@ -148,6 +133,11 @@ class Catalog:
     def labels(self) -> list[str | None]:
         """The label of each picture; None without one."""
         return self._column("label")
+
+    @cached_property
+    def products(self) -> list[str]:
+        """The labels in the order in which they are numbered."""
+        return sorted({label for label in self.labels if label is not None})
 
     @cached_property
     def stamps(self) -> tuple[list[int], list[int | None]]:
@@ -229,6 +219,13 @@ class Catalog:
             self._embedder = embedder
         return self._embedder
 
+    @property
+    def rule(self) -> str:
+        """The rule of the products (decision.py); `nearest` for a catalog without labels, or of a version
+        without a choice."""
+        decision = self.about.get("decision")
+        return NEAREST if decision is None else str(decision["rule"])
+
     def vectors(self, rows: Int64[np.ndarray, "P"] | None = None) -> Float32[np.ndarray, "P D"]:
         """The unit vectors of pictures by their position in `paths`; None: of all."""
         return vectors_at(self.index, self.index.ids if rows is None else rows)
@@ -238,18 +235,15 @@ class Catalog:
 
         A flat index compares all pictures; the other kinds can miss some.
         """
-        if not isinstance(k, Integral) or k < 1:
-            raise UserError(
-                f"k is {k!r}, expected 1 or more.", "Set -k to the number of matches per picture."
-            )
-        pictures = pictures_of(pictures)
-        if not pictures:
-            return []
-        rows, similarities = search(self.index, self.embedder(pictures), None, min(k, len(self)))
+        queries = _searched(pictures, k)
+        return self._matches(self.embedder(queries), k) if queries else []
+
+    def _matches(self, vectors: Float32[np.ndarray, "Q D"], k: int) -> list[list[Match]]:
+        rows, similarities = search(self.index, vectors, None, min(k, len(self)))
         picture_of = self._pictures_at(rows[rows >= 0].tolist())
         return [
             [
-                Match(picture_of[row][0], similarity, picture_of[row][1])
+                Match(picture_of[row][0], min(1.0, similarity), picture_of[row][1])
                 for row, similarity in zip(*matches, strict=True)
                 if row >= 0
             ]
@@ -259,71 +253,55 @@ class Catalog:
     def identify(
         self, pictures: Sequence[Picture], k: int = 10, threshold: Threshold | None = None
     ) -> list[Answer]:
-        """The k nearest pictures of each of `pictures`, grouped by label. With a threshold, a query without a
-        match at or above it is unknown."""
-        return [answer_of(matches, threshold) for matches in self.find(pictures, k)]
+        """The k nearest pictures of each of `pictures`, and the products by the rule of the catalog. With a
+        threshold, a query whose best product does not reach it is unknown; without labels, one whose nearest
+        picture does not."""
+        queries = _searched(pictures, k)
+        if not queries:
+            return []
+        vectors = self.embedder(queries)
+        wide = self._matches(vectors, k if self.means or self.rule == NEAREST else max(k, NEIGHBOURS))
+        scores = self.means.scores(vectors) if self.means else None
+        return answers_of(self.rule, wide, k, threshold, self.products if self.means else [], scores)
 
-    def threshold(self, at_most_false: float, confidence: float = 0.95) -> Threshold:
-        """The similarity at which at most a share of the photos of unknown products get a match, with this
-        confidence (unknown.py). It is measured on the products that the model was not trained on. If a
-        picture has no label, each picture is a product of its own, which is conservative (unlabelled.py).
-
-        Raises UserError if the products are too few for the share or all pictures have one label, and
-        UncalibratedError if the model was trained on the products, or, without labels, on any product.
-        """
-        missing = self.labels.count(None)
-        remedy = (
-            f"`unseen index {self.photos} {self.directory} --labels folders` takes the folder of each "
-            "picture as its label, `--labels FILE.csv` reads the columns path and label."
-        )
-        known = self.embedder.training_classes
-        if missing:
-            return self._threshold_without_labels(missing, known, remedy, at_most_false, confidence)
-        names = sorted({label for label in self.labels if label is not None})
-        if len(names) < 2:
-            raise UserError(
-                f"All pictures of {self.directory} have the label {self.labels[0]}.",
-                "Add pictures of other products, or correct the labels with --labels.",
-            )
-        trained = None if known is None else np.array([name in known for name in names])
-        return calibrate(self._rivals(), len(names), at_most_false, confidence, trained)
-
-    def _threshold_without_labels(
-        self, missing: int, known: frozenset[str] | None, remedy: str, share: float, confidence: float
+    def threshold(
+        self,
+        at_most_false: float | None = None,
+        confidence: float = 0.95,
+        at_most_wrong: float | None = None,
+        unknown: Mapping[str, Sequence[Picture]] | None = None,
     ) -> Threshold:
-        problem = f"{missing:,} of {len(self):,} pictures of {self.directory} have no label"
-        if known:
-            raise UncalibratedError(
-                f"{problem}, and the model was trained on {len(known):,} classes: which pictures show other "
-                "products is unknown. The rate of false matches is not calibrated for this model.",
-                remedy,
-            )
-        if len(self) < 2:
-            raise UserError(f"{self.directory} has one picture.", "Add pictures of other products.")
-        of_catalog = self._rivals()
-        groups = len(np.unique(of_catalog.label))
-        trained = None if known is None else np.zeros(len(self), bool)
-        try:
-            threshold = calibrate(of_catalog, groups, share, confidence, trained)
-        except UserError as error:
-            raise UserError(f"{problem}: each counts as a product. {error.what}", error.remedy) from error
-        return threshold._replace(labelled=False)
+        """The score at which at most a share of the photos of unknown products get an answer, and at most a
+        share of those of known products a wrong one, with this confidence (unknown.py). It is measured on the
+        products that the model was not trained on. unknown: photos of unknown products, by product, as
+        further evidence. If a picture has no label, each picture is a product of its own, which is
+        conservative (unlabelled.py).
 
-    def _rivals(self) -> Rivals:
+        Raises UserError if the products are too few for a share, all pictures have one label, or most answers
+        would be wrong, and UncalibratedError if the model was trained on the products, or, without labels, on
+        any product.
+        """
+        from unseen_search.catalog.thresholds import threshold_of
+
+        return threshold_of(self, at_most_false, at_most_wrong, confidence, unknown or {})
+
+    def left_out(self) -> LeftOut:
+        """What the pictures get if they are left out (decision.py)."""
         table: pa.Table = _read(self.directory, RIVALS, lambda path: pq.read_table(path, memory_map=False))
-        return Rivals(*(table[name].to_numpy() for name in Rivals._fields))
+        columns = {name: table[name].to_numpy() for name in table.column_names}
+        if "same" in columns:  # of a version without a choice: cosine with another picture of the product
+            same = columns.pop("same")
+            is_right = same > columns["other"]
+            columns["known"] = np.where(is_right, same, columns["other"] + 0 * same)
+            columns["answer"] = np.where(is_right, columns["label"], columns["rival"])
+        return LeftOut(**columns)
 
 
-def answer_of(matches: list[Match], threshold: Threshold | None) -> Answer:
-    """The matches of a query that reach the threshold, and their labels. `matches`: nearest first."""
-    if threshold is not None:
-        matches = [match for match in matches if match.similarity >= threshold.similarity]
-    by_label: dict[str, list[Match]] = {}
-    for match in matches:
-        if match.label is not None:
-            by_label.setdefault(match.label, []).append(match)
-    products = [Product(label, group[0].similarity, len(group)) for label, group in by_label.items()]
-    return Answer(None if threshold is None else not matches, products, matches)
+def _searched(pictures: Sequence[Picture], k: int) -> Sequence[Picture]:
+    """The pictures to search for. Raises UserError for fewer than one match, and as `pictures_of` does."""
+    if not isinstance(k, Integral) or k < 1:
+        raise UserError(f"k is {k!r}, expected 1 or more.", "Set -k to the number of matches per picture.")
+    return pictures_of(pictures)
 
 
 def _identity(directory: Path) -> tuple[Path, int | None]:
@@ -348,6 +326,11 @@ def read_about(directory: Path) -> dict[str, Any]:
             _rebuild(directory, model=True),
         )
     return about
+
+
+def _means(path: Path) -> Means:
+    tensors = load_file(path)
+    return Means(tensors["centre"], tensors.get("whitener"), tensors["products"])
 
 
 def precision_of(about: dict[str, Any]) -> Precision:

@@ -12,7 +12,8 @@ from unseen.report.html import environment, style
 from unseen.report.pictures import data_uri
 from unseen.report.recipes import text
 from unseen.runtime.names import printable
-from unseen_search.catalog.catalog import Answer, Catalog
+from unseen_search.catalog.answers import Answer
+from unseen_search.catalog.catalog import Catalog
 from unseen_search.catalog.duplicates import Group
 
 SIZE = 220  # pixels of a picture's longer side
@@ -31,6 +32,7 @@ def page(
         {
             "name": text(printable(str(query))),
             "unknown": answer.unknown,
+            "product": answer.products[0].label if answer.products else None,
             "image": data_uri(_octets(encoded(query)), SIZE),
             "matches": [
                 {

@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Float32
 
+from unseen.evaluation.decision import LeftOut
 from unseen.evaluation.index.index import Index, search, vectors_at
-from unseen.evaluation.unknown import Rivals
 from unseen_search.catalog.duplicates import DIFFERENCE, NEIGHBOURS, SIMILARITY, rms, thumbnail
 
 MOST_PHOTOS = 2000  # that are drawn: their pixels are read
@@ -22,9 +22,9 @@ MOST_PHOTOS = 2000  # that are drawn: their pixels are read
 
 def rivals_without_labels(
     index: Index, photos: Path, paths: Sequence[str], most: int = MOST_PHOTOS, seed: int = 0
-) -> Rivals:
+) -> LeftOut:
     """The rivals of all photos, or of `most` drawn ones. Photo i of `paths` (below `photos`) is row i of the
-    index. `label` and `rival` are the first row of a group of near-duplicates; `same` is NaN.
+    index. `label` and `rival` are the first row of a group of near-duplicates; `known` is NaN.
 
     A file that is missing or damaged is no near-duplicate. Of more than NEIGHBOURS near-duplicates of a photo
     the last one is its rival.
@@ -59,4 +59,5 @@ def rivals_without_labels(
                 break
             first, second = sorted((int(group[row]), int(group[neighbour])))
             group[group == second] = first
-    return Rivals(rows, group[rows], other, group[rival], np.full(len(rows), np.nan, np.float32))
+    unknown = np.full(len(rows), np.nan, np.float32)
+    return LeftOut(rows, group[rows], other, group[rival], unknown, group[rows])

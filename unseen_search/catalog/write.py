@@ -3,26 +3,38 @@
 import shutil
 import sys
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from jaxtyping import Float32
+from safetensors.numpy import save_file
 
+from unseen.evaluation.curve import curve, picture, plain
+from unseen.evaluation.decision import MEAN, RULES, WHITENED, WITH_MARGIN, choose, drawn, left_out, means
 from unseen.evaluation.index.index import load, save
 from unseen.evaluation.index.kinds import to_plain
 from unseen.evaluation.index.mapped import all_vectors, build_mapped, recall_mapped
 from unseen.evaluation.index.recall import Recall
 from unseen.evaluation.settings import Flat, Hnsw, IvfPq, Setting
-from unseen.evaluation.unknown import rivals
+from unseen.evaluation.unknown import LEAST_LEFT_OUT, without_trained
 from unseen.frozen.embedder import Precision
 from unseen.frozen.pictures import Listed
 from unseen.frozen.store import ArrayStore
 from unseen.frozen.training_classes import FILE, write_training_classes
 from unseen.runtime.digest import sha256_of
 from unseen.runtime.files import atomic_directory, write_json
-from unseen_search.catalog.catalog import ABOUT, INDEX, MODEL, PICTURES, RIVALS, SCHEMA_VERSION
+from unseen_search.catalog.catalog import (
+    ABOUT,
+    CURVE,
+    DECISION,
+    INDEX,
+    MODEL,
+    PICTURES,
+    RIVALS,
+    SCHEMA_VERSION,
+)
 from unseen_search.catalog.unlabelled import rivals_without_labels
 
 FLAT_BELOW = 1_000_000  # pictures, from which a new catalog has an approximate index
@@ -77,6 +89,7 @@ def write_catalog(output: Path, contents: Contents, vectors: ArrayStore, setting
         index = load(directory / INDEX, setting, mapped=True)
         _write_table(directory / PICTURES, contents)
         measured: Recall | None = None
+        decision: dict[str, Any] | None = None
         if not isinstance(setting, Flat):
             measured = recall_mapped(index, K, QUERIES, 0)
             sys.stderr.write(
@@ -93,7 +106,7 @@ def write_catalog(output: Path, contents: Contents, vectors: ArrayStore, setting
                     "other names, `--at-most-false` lets too many unknown photos match. Use the same labels "
                     "as in training.\n"
                 )
-            _write_rivals(directory / RIVALS, all_vectors(index), contents.labels, trained)
+            decision = _write_decision(directory, all_vectors(index), contents.labels, trained)
         elif None in contents.labels and len(digests) > 1:
             of_photos = rivals_without_labels(index, contents.photos, contents.pictures.paths)
             pq.write_table(pa.table(of_photos._asdict()), directory / RIVALS)
@@ -116,6 +129,7 @@ def write_catalog(output: Path, contents: Contents, vectors: ArrayStore, setting
             "index": to_plain(setting),
             "recall": None if measured is None else measured._asdict(),
             "labels": contents.label_source,
+            "decision": decision,
             "left_out": contents.pictures.damaged,
             "not_read": dict(contents.pictures.not_read),
             "files": {path.relative_to(directory).as_posix(): sha256_of(path) for path in files},
@@ -150,10 +164,31 @@ def _has_products(labels: list[str | None]) -> bool:
     return None not in labels and len(set(labels)) > 1
 
 
-def _write_rivals(
-    path: Path, rows: Float32[np.ndarray, "N D"], labels: list[str | None], trained: frozenset[str]
-) -> None:
-    """Writes the rivals of the photos (unknown.py). trained: the training classes of the model."""
+def _write_decision(
+    directory: Path, rows: Float32[np.ndarray, "N D"], labels: list[str | None], trained: frozenset[str]
+) -> dict[str, Any]:
+    """Chooses the rule of the products (decision.py), and writes what it needs, the photos that were left out
+    and the picture of the curve. trained: the training classes of the model, which choose nothing unless the
+    others are too few. Returns the rule, all rules and the curve."""
     names, numbered = np.unique(np.array(labels, dtype=str), return_inverse=True)
-    of_photos = rivals(rows, numbered.astype(np.int64), trained=np.isin(names, sorted(trained)))
-    pq.write_table(pa.table(of_photos._asdict()), path)
+    numbers, is_trained = numbered.astype(np.int64), np.isin(names, sorted(trained))
+    photos = drawn(numbers, is_trained)
+    tables = left_out(rows, numbers, photos, RULES)
+    if len(names) - int(is_trained.sum()) < LEAST_LEFT_OUT:
+        is_trained = np.zeros(len(names), bool)
+    choosing = {rule: without_trained(table, len(names), is_trained) for rule, table in tables.items()}
+    choices = choose(choosing)
+    rule = choices[0].rule
+    pq.write_table(pa.table(tables[rule]._asdict()), directory / RIVALS)
+    kind = rule.removesuffix(WITH_MARGIN)
+    if kind in (MEAN, WHITENED):
+        tensors = means(kind, rows, numbers, photos)._asdict().items()
+        save_file({name: each for name, each in tensors if each is not None}, directory / DECISION)
+    points = curve(choosing[rule], len(names) - int(is_trained.sum()))
+    if points:
+        (directory / CURVE).write_text(picture(points), encoding="utf-8")
+    return {
+        "rule": rule,
+        "rules": [choice._asdict() for choice in choices],
+        "curve": [plain(point) for point in points],
+    }

@@ -41,7 +41,6 @@ from starlette.concurrency import run_in_threadpool
 from unseen.data.heif import readable
 from unseen.report.pictures import jpeg
 from unseen.runtime.errors import UserError
-from unseen_search.catalog.catalog import answer_of
 from unseen_search.service.current import Current, State
 from unseen_search.service.photo_size import size_of
 from unseen_search.service.requests import Heads, photos_of, require_known_parameters
@@ -57,11 +56,11 @@ _PAGE = (Path(__file__).parent / "page.html").read_text(encoding="utf-8")
 
 
 class FoundProduct(BaseModel):
-    """The matches with one label."""
+    """A label that the photo may show."""
 
     label: str
-    similarity: float
-    votes: int
+    score: float  # by the rule of the catalog; with margin that over the best other label
+    votes: int  # number of the matches with this label
 
 
 class FoundPicture(BaseModel):
@@ -76,11 +75,12 @@ class FoundPicture(BaseModel):
 class Found(BaseModel):
     """The answer to one photo."""
 
-    unknown: bool | None  # whether no picture reaches the threshold; null without a threshold
-    threshold: float | None
+    unknown: bool | None  # whether no product reaches the threshold; null without a threshold
+    rule: str  # of the scores of products
+    threshold: float | None  # score of a product that is an answer
     statement: str | None  # on the threshold, with what limits it, as `unseen find` prints it
-    products: list[FoundProduct]  # by the similarity of their nearest picture
-    matches: list[FoundPicture]  # nearest first; also those below the threshold
+    products: list[FoundProduct]  # by their score; candidates of an unknown photo
+    matches: list[FoundPicture]  # nearest first; candidates of an unknown photo
     catalog: str  # fingerprint of the catalog that answered
     seconds: float  # of embedding and search
 
@@ -113,9 +113,7 @@ class Health(BaseModel):
     pictures: int
     catalog: str
     model: str
-    threshold: (
-        str | None
-    )  # the statement on its rate, as `unseen find` prints it; null without --at-most-false
+    threshold: str | None  # the statement on its rates, as `unseen find` prints it
 
 
 class _Metrics:
@@ -134,7 +132,7 @@ def create_app(directory: Path, settings: ServiceSettings) -> FastAPI:
 
     Raises UserError if the catalog or its model cannot be read, or if the threshold cannot be calibrated.
     """
-    current, metrics = Current(directory, settings.at_most_false), _Metrics()
+    current, metrics = Current(directory, settings), _Metrics()
     places = asyncio.Semaphore(settings.concurrent)
     most = settings.concurrent + settings.waiting
     photos = 0  # requests with a photo, each of which may hold its bytes
@@ -329,14 +327,16 @@ def _stored_photo(state: State, fingerprint: str, row: int) -> bytes:
 def _find(current: Current, photo: bytes, k: int) -> Found:
     state = current.get()
     start = time.perf_counter()
-    (matches,) = state.catalog.find([photo], k)
-    answer = answer_of(matches, state.threshold)
+    (answer,) = state.catalog.identify([photo], k, state.threshold)
     return Found(
         unknown=answer.unknown,
-        threshold=None if state.threshold is None else state.threshold.similarity,
+        rule=state.catalog.rule,
+        threshold=None if state.threshold is None else state.threshold.score,
         statement=None if state.threshold is None else state.threshold.sentence(),
         products=[FoundProduct(**product._asdict()) for product in answer.products],
-        matches=[FoundPicture(row=state.catalog.rows[match.path], **match._asdict()) for match in matches],
+        matches=[
+            FoundPicture(row=state.catalog.rows[match.path], **match._asdict()) for match in answer.matches
+        ],
         catalog=state.fingerprint,
         seconds=time.perf_counter() - start,
     )

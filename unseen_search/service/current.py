@@ -10,6 +10,8 @@ from unseen.runtime.digest import sha256_of
 from unseen.runtime.errors import UserError
 from unseen_search.catalog.catalog import ABOUT, Catalog
 from unseen_search.catalog.regions import Explainer
+from unseen_search.catalog.thresholds import unknown_photos
+from unseen_search.service.settings import ServiceSettings
 
 
 @dataclass(frozen=True)
@@ -33,8 +35,8 @@ class Current:
     and one message on stderr names the reason.
     """
 
-    def __init__(self, directory: Path, at_most_false: float | None) -> None:
-        self.directory, self.at_most_false = directory, at_most_false
+    def __init__(self, directory: Path, settings: ServiceSettings) -> None:
+        self.directory, self.settings = directory, settings
         self._lock = threading.Lock()
         self._stamp = self._stamp_now()
         self._state = self._load()
@@ -64,8 +66,12 @@ class Current:
     def _load(self) -> State:
         catalog = Catalog(self.directory, verify=True)
         explainer = Explainer(catalog.embedder)  # loads the model before the first photo
-        threshold = None if self.at_most_false is None else catalog.threshold(self.at_most_false)
-        if threshold is not None:
+        threshold, asked = None, self.settings
+        if asked.at_most_false is not None or asked.at_most_wrong is not None:
+            given = None if asked.unknown is None else unknown_photos(asked.unknown)
+            threshold = catalog.threshold(
+                asked.at_most_false, at_most_wrong=asked.at_most_wrong, unknown=given
+            )
             sys.stderr.write(f"{self.directory}: {threshold.sentence()}\n")
         catalog.rows  # noqa: B018  reads the table before the first photo
         return State(catalog, explainer, threshold, sha256_of(self.directory / ABOUT)[:12])

@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 
 from unseen.data.embeddings import Embeddings, read
+from unseen.evaluation.decision import NEAREST, drawn, left_out
 from unseen.evaluation.statistics.better import DECIDABLE, LEAST, Verdict, compare, decide, flips_of
 from unseen.evaluation.statistics.table import of_queries
 from unseen.evaluation.tables import file_of, read_runs
-from unseen.evaluation.unknown import calibrate, rivals
+from unseen.evaluation.unknown import calibrate
 from unseen.report.analysis import match_errors
 from unseen.report.comparison import COMPARED, bounds
 from unseen.report.dataset import DataSet
@@ -160,7 +161,8 @@ def threshold_of(embeddings: Embeddings) -> str:
     classes = int(labels.max()) + 1
     if classes < 2:
         return "There is one test product: no photo of another product can get a match."
-    of_photos, reason = rivals(embeddings.embedding, labels), ""
+    of_photos = left_out(embeddings.embedding, labels, drawn(labels, np.zeros(classes, bool)))[NEAREST]
+    reason = ""
     for share in SHARES:
         try:
             return calibrate(of_photos, classes, share).sentence()

@@ -204,7 +204,9 @@ def test_builds_a_catalog_of_another_schema_version_again(
 def test_one_wrong_bit_is_an_error(model: Path, photos: Path, tmp_path: Path, embedded: list[int]) -> None:
     catalog = tmp_path / "catalog"
     complete = build(photos, catalog, model, labels="folders", processes=1)
-    assert set(complete.about["files"]) == {"index.faiss", "pictures.parquet", "rivals.parquet"}
+    assert set(complete.about["files"]) == {
+        *("decision.svg", "index.faiss", "pictures.parquet", "rivals.parquet")
+    }
     for name in complete.about["files"]:
         content = bytearray((catalog / name).read_bytes())
         content[len(content) // 2] ^= 1

@@ -1,11 +1,15 @@
 """Labels of the pictures of a catalog, and answers by product."""
 
+import json
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from tests.photos import COUNT, picture, save_products
+from unseen.evaluation.decision import WHITENED, WITH_MARGIN, Choice, means
 from unseen.runtime.errors import UserError
 from unseen_search.catalog import Catalog, build
 
@@ -75,22 +79,71 @@ def test_answers_group_matches_by_product_and_can_be_unknown(model: Path, tmp_pa
     assert [match.path for match in answer.matches] == [match.path for match in catalog.find([query], 8)[0]]
     assert answer.products[0] == ("product 03", answer.matches[0].similarity, 5)
     assert sum(product.votes for product in answer.products) == 8
-    assert [p.similarity for p in answer.products] == sorted(
-        (p.similarity for p in answer.products), reverse=True
-    )
+    assert [p.score for p in answer.products] == sorted((p.score for p in answer.products), reverse=True)
     threshold = catalog.threshold(0.6)
     assert (threshold.products, threshold.photos) == (12, 60)
     cosines = catalog.vectors().astype(np.float64) @ catalog.vectors().T
     labels = np.array(catalog.labels)
     cosines[labels[:, None] == labels] = -1
-    assert (cosines.max(axis=1) >= threshold.similarity - 1e-6).mean() == pytest.approx(threshold.measured)
-    assert threshold.measured < threshold.limit <= 0.6
+    assert (cosines.max(axis=1) >= threshold.score - 1e-6).mean() == pytest.approx(threshold.false)
+    assert threshold.false < threshold.false_limit <= 0.6
     known, unknown = catalog.identify([query, picture(99)], 8, threshold)
     assert known.unknown is False
-    assert all(match.similarity >= threshold.similarity for match in known.matches)
-    strict = threshold._replace(similarity=1.01)
-    assert catalog.identify([query, picture(99)], 8, strict) == [(True, [], [])] * 2
-    assert unknown.unknown is (catalog.find([picture(99)], 1)[0][0].similarity < threshold.similarity)
+    assert [match.path for match in known.matches] == [match.path for match in answer.matches]
+    strict = threshold._replace(score=1.01)
+    candidates = catalog.identify([query, picture(99)], 8, strict)
+    assert candidates == [known._replace(unknown=True), unknown._replace(unknown=True)]
+    assert candidates[1].products
+    assert candidates[1].matches
+    assert unknown.unknown is (catalog.find([picture(99)], 1)[0][0].similarity < threshold.score)
+
+
+@pytest.mark.slow
+def test_a_catalog_of_class_means_scores_by_them_and_an_earlier_one_by_the_nearest_picture(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    photos, names = save_products(tmp_path / "photos"), [f"product {number:02d}" for number in range(12)]
+    choice = Choice(WHITENED + WITH_MARGIN, 1.0, 1.0)
+    monkeypatch.setattr("unseen_search.catalog.write.choose", lambda _: [choice])
+    catalog = build(photos, tmp_path / "catalog", model, labels="folders", processes=1)
+    assert catalog.rule == choice.rule
+    labels = np.array([names.index(label) for label in catalog.labels])
+    query = [photos / "product 03/2.png", picture(99)]
+    expected = means(WHITENED, catalog.vectors(), labels, np.arange(60)).scores(catalog.embedder(query))
+    for answer, scores in zip(catalog.identify(query, 60, catalog.threshold(0.6)), expected, strict=True):
+        best, second = np.sort(scores)[:-3:-1]
+        assert answer.products[0].label == names[scores.argmax()]
+        assert answer.products[0].score == pytest.approx(best - second, abs=1e-5)
+        for product in answer.products[1:]:
+            assert product.score == pytest.approx(scores[names.index(product.label)] - best, abs=1e-5)
+        assert len(answer.products) == 12
+        assert answer.unknown == (answer.products[0].score < catalog.threshold(0.6).score)
+    given = catalog.threshold(0.6, unknown={"other": [picture(number) for number in range(90, 95)]})
+    assert given.given == 5
+    monkeypatch.undo()
+
+    build(photos, tmp_path / "catalog", model, labels="folders", processes=1)
+    rivals, about = tmp_path / "catalog/rivals.parquet", tmp_path / "catalog/catalog.json"
+    table = pq.read_table(rivals)
+    same = catalog_nearest(Catalog(tmp_path / "catalog"))
+    expected_table = Catalog(tmp_path / "catalog").left_out()
+    old = table.select(["row", "label", "other", "rival"])
+    pq.write_table(old.append_column("same", pa.array(same.astype(np.float32))), rivals)
+    content = json.loads(about.read_text())
+    del content["decision"], content["files"][rivals.name]
+    about.write_text(json.dumps(content))
+    earlier = Catalog(tmp_path / "catalog")
+    assert earlier.rule == "nearest"
+    assert earlier.left_out().known == pytest.approx(expected_table.known, abs=1e-6)
+    assert np.array_equal(earlier.left_out().right, expected_table.right)
+
+
+def catalog_nearest(catalog: Catalog) -> np.ndarray:
+    """The largest cosine of each picture with another one of its product."""
+    cosines = catalog.vectors() @ catalog.vectors().T
+    np.fill_diagonal(cosines, -1)
+    labels = np.array(catalog.labels)
+    return np.where(labels[:, None] == labels, cosines, -1).max(axis=1)
 
 
 @pytest.mark.slow

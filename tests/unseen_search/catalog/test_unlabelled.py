@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tests.evaluation.test_unknown import Population
+from tests.evaluation.test_unknown import Population, rivals
 from tests.photos import picture, save_model
-from unseen.evaluation.unknown import UncalibratedError, calibrate, rivals
+from unseen.evaluation.unknown import UncalibratedError, calibrate
 from unseen.frozen.training_classes import write_training_classes
 from unseen.runtime.errors import UserError
 from unseen_search.catalog import Catalog, build
@@ -45,14 +45,14 @@ def test_each_photo_with_its_near_duplicates_is_a_product(photos: Path, tmp_path
     assert result.other == pytest.approx(cosines.max(axis=1), abs=1e-6)
     assert {frozenset(np.flatnonzero(result.label == label).tolist()) for label in result.label} >= copies
     assert len(set(result.label)) == 40
-    assert np.isnan(result.same).all()
+    assert np.isnan(result.known).all()
     drawn = rivals_without_labels(catalog.index, photos, catalog.paths, most=20)
     assert np.array_equal(drawn.other, result.other[drawn.row])
 
     threshold = catalog.threshold(0.6)
     assert (threshold.products, threshold.photos, threshold.labelled) == (40, 45, False)
-    assert threshold.matched is None
-    assert (cosines.max(axis=1) >= threshold.similarity - 1e-6).mean() == pytest.approx(threshold.measured)
+    assert threshold.right is None
+    assert (cosines.max(axis=1) >= threshold.score - 1e-6).mean() == pytest.approx(threshold.false)
     assert "higher than necessary. Labels (--labels) lower it." in threshold.sentence()
     write_training_classes(model, ["elsewhere"])
     build(photos, tmp_path / "catalog", model, processes=1)
@@ -70,6 +70,6 @@ def test_the_rate_without_labels_is_at_most_that_with_labels() -> None:
             without = calibrate(rivals(x, np.arange(300)), 300, 0.1)
         except UserError:
             continue
-        assert (best >= without.similarity).mean() <= 0.1
-        higher += without.similarity > calibrate(rivals(x, labels), 100, 0.1).similarity
+        assert (best >= without.score).mean() <= 0.1
+        higher += without.score > calibrate(rivals(x, labels), 100, 0.1).score
     assert higher >= 3

@@ -16,6 +16,7 @@ from unseen_search.catalog import Catalog, build
 from unseen_search.search import find_photos
 from unseen_search.service import app as service
 from unseen_search.service.current import Current
+from unseen_search.service.settings import ServiceSettings
 
 
 @pytest.mark.slow
@@ -74,7 +75,8 @@ def test_an_unknown_photo_is_answered_and_logged(
         replies = [server.find(photo).json for photo in (stream.getvalue(), drawn)]
     assert [reply["unknown"] for reply in replies] == [True, False]
     assert replies[0]["matches"], "the nearest pictures are shown below the threshold, too"
-    assert replies[0]["matches"][0]["similarity"] < replies[0]["threshold"]
+    assert replies[0]["products"], "candidates"
+    assert replies[0]["products"][0]["score"] < replies[0]["threshold"]
     (line,) = log.read_text(encoding="utf-8").splitlines()
     assert json.loads(line)["nearest"] == replies[0]["matches"][0]
     log.unlink()
@@ -107,7 +109,7 @@ def test_states_the_rate_as_find_does(
     build(photos, tmp_path / "shipped", model, labels="folders", processes=1)
     assert "not calibrated" in find_photos(tmp_path / "shipped", [photo], 1, None, 0.55, as_json=False)
     with pytest.raises(UncalibratedError, match=r"not calibrated"):
-        Current(tmp_path / "shipped", 0.55)
+        Current(tmp_path / "shipped", ServiceSettings(at_most_false=0.55))
 
 
 def test_without_a_rate_there_is_no_statement(server: Server, photos: Path) -> None:

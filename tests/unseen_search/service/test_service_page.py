@@ -32,7 +32,7 @@ def test_the_page_shows_the_matches_of_a_photo_and_the_regions_of_one(catalog: P
         page.on("pageerror", lambda error: problems.append(str(error)))
         page.on("console", lambda message: problems.append(message.text) if message.type == "error" else None)
         page.goto(f"http://127.0.0.1:{server.port}/")
-        page.locator("#threshold:has-text('A match needs a similarity of')").wait_for()
+        page.locator("#threshold:has-text('An answer needs a score of')").wait_for()
         page.set_input_files("input[type=file]", str(photos / "product 05/2.png"))
         page.locator("ol img").nth(11).wait_for()
         wait_for(page, "[...document.images].every(image => image.naturalWidth > 0)")

@@ -1,0 +1,129 @@
+"""Rules of products and photos that are left out, against brute force in float64."""
+
+import numpy as np
+import pytest
+from sklearn.covariance import ledoit_wolf_shrinkage
+
+from tests.evaluation.test_unknown import Population
+from unseen.evaluation.curve import curve, lines, of_plain, picture, plain
+from unseen.evaluation.decision import (
+    MEAN,
+    NEAREST,
+    RULES,
+    VOTES,
+    VOTING,
+    WHITENED,
+    WITH_MARGIN,
+    choose,
+    drawn,
+    left_out,
+    means,
+)
+
+KINDS = (NEAREST, VOTING, MEAN, WHITENED)
+
+
+def scores(
+    kind: str, x: np.ndarray, labels: np.ndarray, query: np.ndarray, share: float | None
+) -> np.ndarray:
+    """s_c by the formulas of decision.py. share: r of the whitening; None: that of x."""
+    products = np.unique(labels)
+    cosines = x @ query
+    if kind == NEAREST:
+        return np.array([cosines[labels == product].max() for product in products])
+    if kind == VOTING:
+        best = np.argsort(-cosines)[:VOTES]
+        votes = [[cosines[row] for row in best if labels[row] == product] for product in products]
+        return np.array([sum(max(vote, 0) for vote in own) / VOTES for own in votes])
+    centre, inverse = np.zeros(x.shape[1]), np.eye(x.shape[1])
+    if kind == WHITENED:
+        centre = x.mean(axis=0)
+        covariance = np.cov(x.T, bias=True)
+        r = ledoit_wolf_shrinkage(x) if share is None else share
+        shrunk = (1 - r) * covariance + r * covariance.trace() / len(covariance) * np.eye(len(covariance))
+        inverse = np.linalg.inv(np.linalg.cholesky(shrunk))
+    mapped = inverse @ (query - centre)
+    directions = [inverse @ (x[labels == product].mean(axis=0) - centre) for product in products]
+    return np.array([mapped @ m / np.linalg.norm(mapped) / np.linalg.norm(m) for m in directions])
+
+
+def clustered(products: int, photos: int) -> tuple[np.ndarray, np.ndarray]:
+    return Population(7).draw(products, photos), np.arange(products).repeat(photos)
+
+
+@pytest.mark.parametrize("margin", ["", WITH_MARGIN])
+@pytest.mark.parametrize("kind", KINDS)
+def test_photos_that_are_left_out_equal_a_catalog_without_them(kind: str, margin: str) -> None:
+    x, labels = clustered(14, 5)
+    labels[-4:] = 12  # the last product has one photo
+    rule = kind + margin
+    table = left_out(x, labels, np.arange(len(labels)), [rule])[rule]
+    x = x.astype(np.float64)
+    share = ledoit_wolf_shrinkage(x)
+    for row in (0, 17, 44, 69):
+        for remaining, value, place in (
+            (np.arange(len(labels)) != row, table.known[row], table.answer[row]),
+            (labels != labels[row], table.other[row], table.rival[row]),
+        ):
+            own = scores(kind, x[remaining], labels[remaining], x[row], share)
+            order = np.argsort(-own)
+            expected = own[order[0]] - (own[order[1]] if margin else 0)
+            if (labels[remaining] == labels[row]).any() or value is table.other[row]:
+                assert value == pytest.approx(expected, abs=3e-3 if kind == WHITENED else 1e-5)
+                assert place == np.unique(labels[remaining])[order[0]]
+    assert np.isnan(table.known[labels == labels[65]]).all() == ((labels == labels[65]).sum() == 1)
+
+
+@pytest.mark.parametrize("kind", [MEAN, WHITENED])
+def test_scores_of_new_photos_equal_the_definition(kind: str) -> None:
+    x, labels = clustered(20, 6)
+    queries = Population(8).draw(9, 1)
+    found = means(kind, x, labels, np.arange(len(labels))).scores(queries)
+    for query, row in zip(queries.astype(np.float64), found, strict=True):
+        assert row == pytest.approx(scores(kind, x.astype(np.float64), labels, query, None), abs=1e-4)
+    assert found.max() <= 1
+
+
+def test_chooses_whitened_class_means_where_a_few_directions_hide_the_products() -> None:
+    x, labels = clustered(40, 6)
+    noise = np.random.default_rng(0).standard_normal((len(x), 4)) * 1.5
+    hidden = np.hstack([x, noise]).astype(np.float32)
+    hidden /= np.linalg.norm(hidden, axis=1, keepdims=True)
+    choices = choose(left_out(hidden, labels, np.arange(len(labels)), RULES))
+    assert choices[0].rule.startswith(WHITENED)
+    assert choices[0].low > 0
+    assert {choice.rule for choice in choices} == set(RULES)
+
+
+def test_keeps_the_nearest_picture_where_no_rule_is_better_or_products_are_few() -> None:
+    random = np.random.default_rng(0).standard_normal((200, 24)).astype(np.float32)
+    random /= np.linalg.norm(random, axis=1, keepdims=True)
+    for products in (40, 10):  # chance; fewer than the rule for better needs
+        labels = np.arange(products).repeat(200 // products)
+        assert choose(left_out(random, labels, np.arange(200), RULES))[0].rule == NEAREST
+    x, labels = clustered(12, 6)
+    assert choose(left_out(x, labels, np.arange(72), RULES))[0].rule == NEAREST
+    alone = left_out(random, np.arange(200), np.arange(200), RULES)
+    assert [choice.rule for choice in choose(alone)] == [NEAREST]
+    with pytest.raises(ValueError, match="two products"):
+        left_out(random, np.zeros(200, np.int64), np.arange(200))
+
+
+def test_the_curve_counts_the_photos_at_each_threshold_and_survives_json() -> None:
+    x, labels = clustered(30, 6)
+    rows = drawn(labels, np.zeros(30, bool))
+    table = left_out(x, labels, rows)[NEAREST]
+    points = curve(table, 30)
+    for point in points:
+        answered = table.known >= point.score
+        assert point.false == (table.other >= point.score).mean() <= point.false_limit
+        assert point.right.value == (answered & table.right).mean()
+        assert point.wrong.value == (answered & ~table.right).mean() <= point.wrong_limit
+        assert point.right.low - 1e-9 <= point.right.value <= point.right.high + 1e-9
+        assert point.right.value + point.wrong.value + point.unknown.value == pytest.approx(1)
+    assert [point.false for point in points] == sorted(point.false for point in points)
+    assert points[-1].unknown.value == 0
+    assert [of_plain(plain(point)) for point in points] == points
+    assert len([*lines(points)]) == 1 + len(points)
+    assert picture(points).count("<polyline") == 3
+    assert curve(left_out(x, np.arange(180), rows)[NEAREST], 180) == []

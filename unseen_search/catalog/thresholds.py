@@ -1,0 +1,105 @@
+"""The threshold of a catalog: on its labels, or without them."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path, PurePosixPath
+
+import numpy as np
+
+from unseen.data.ingest.sources.folder import Directory
+from unseen.evaluation.decision import LeftOut
+from unseen.evaluation.unknown import Threshold, UncalibratedError, calibrate
+from unseen.frozen.embedder import Picture
+from unseen.frozen.pictures import picture_names
+from unseen.runtime.errors import UserError
+from unseen_search.catalog.answers import best_score
+from unseen_search.catalog.catalog import Catalog
+
+
+def unknown_photos(folder: Path) -> dict[str, list[Picture]]:
+    """The photos of unknown products below a folder, by product: a folder below it, or a photo in it."""
+    photos: dict[str, list[Picture]] = {}
+    for name in picture_names(Directory(folder), "unknown").pictures:
+        product = str(PurePosixPath(name).parent)
+        photos.setdefault(name if product == "." else product, []).append(folder / name)
+    if not photos:
+        raise UserError(f"{folder} contains no picture.", "Name a folder of photos with --unknown.")
+    return photos
+
+
+def threshold_of(
+    catalog: Catalog,
+    at_most_false: float | None,
+    at_most_wrong: float | None,
+    confidence: float,
+    unknown: Mapping[str, Sequence[Picture]],
+) -> Threshold:
+    """As Catalog.threshold."""
+    known, names, labels = catalog.embedder.training_classes, catalog.products, catalog.labels
+    if None in labels:
+        return _without_labels(catalog, known, at_most_false, at_most_wrong, confidence, unknown)
+    if len(names) < 2:
+        raise UserError(
+            f"All pictures of {catalog.directory} have the label {labels[0]}.",
+            "Add pictures of other products, or correct the labels with --labels.",
+        )
+    return calibrate(
+        catalog.left_out(),
+        len(names),
+        at_most_false,
+        at_most_wrong,
+        confidence,
+        trained=None if known is None else np.array([name in known for name in names]),
+        rule=catalog.rule,
+        given=_given(catalog, unknown, len(names)),
+    )
+
+
+def _without_labels(
+    catalog: Catalog,
+    known: frozenset[str] | None,
+    at_most_false: float | None,
+    at_most_wrong: float | None,
+    confidence: float,
+    unknown: Mapping[str, Sequence[Picture]],
+) -> Threshold:
+    problem = (
+        f"{catalog.labels.count(None):,} of {len(catalog):,} pictures of {catalog.directory} have no label"
+    )
+    remedy = (
+        f"`unseen index {catalog.photos} {catalog.directory} --labels folders` takes the folder of each "
+        "picture as its label, `--labels FILE.csv` reads the columns path and label."
+    )
+    if known:
+        raise UncalibratedError(
+            f"{problem}, and the model was trained on {len(known):,} classes: which pictures show other "
+            "products is unknown. The rate of false matches is not calibrated for this model.",
+            remedy,
+        )
+    if at_most_wrong is not None:
+        raise UserError(f"{problem}: wrong products cannot be measured.", remedy)
+    if len(catalog) < 2:
+        raise UserError(f"{catalog.directory} has one picture.", "Add pictures of other products.")
+    of_catalog = catalog.left_out()
+    groups = len(np.unique(of_catalog.label))
+    trained = None if known is None else np.zeros(len(catalog), bool)
+    given = _given(catalog, unknown, len(catalog))
+    try:
+        threshold = calibrate(of_catalog, groups, at_most_false, None, confidence, trained, given=given)
+    except UserError as error:
+        raise UserError(f"{problem}: each counts as a product. {error.what}", error.remedy) from error
+    return threshold._replace(labelled=False)
+
+
+def _given(catalog: Catalog, unknown: Mapping[str, Sequence[Picture]], first: int) -> LeftOut | None:
+    """What photos of unknown products get, by product. first: the number of the first of these products."""
+    pictures = [picture for own in unknown.values() for picture in own]
+    if not pictures:
+        return None
+    sizes = [len(own) for own in unknown.values()]
+    label = np.arange(first, first + len(sizes)).repeat(sizes)
+    answers = catalog.identify(pictures, 1)
+    scores = [best_score(catalog.rule, answer.products, answer.matches) for answer in answers]
+    number = {name: place for place, name in enumerate(catalog.products)}
+    rival = [number[answer.products[0].label] if answer.products else 0 for answer in answers]
+    none = np.full(len(label), np.nan, np.float32)
+    return LeftOut(np.arange(len(label)), label, np.array(scores, np.float32), np.array(rival), none, label)
