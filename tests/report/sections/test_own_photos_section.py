@@ -124,6 +124,6 @@ def test_the_threshold_is_that_of_a_catalog() -> None:
     vectors = (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
     sides = np.ones(240, bool)
     text = threshold_of(Embeddings(np.arange(240), labels * 5, vectors, sides, sides))
-    assert text.startswith("A match needs a similarity of 0.")
-    assert "At most 0.1 of the photos of unknown products" in text, "60 products do not allow 5%"
+    assert text.startswith("An answer needs a score of 0.")
+    assert "Of photos of unknown products, at most 9." in text, "60 products do not allow 5%"
     assert "leaving out each of 60 products, 240 photos" in text

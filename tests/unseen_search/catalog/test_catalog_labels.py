@@ -130,7 +130,7 @@ def test_a_catalog_of_class_means_scores_by_them_and_an_earlier_one_by_the_neare
     old = table.select(["row", "label", "other", "rival"])
     pq.write_table(old.append_column("same", pa.array(same.astype(np.float32))), rivals)
     content = json.loads(about.read_text())
-    del content["decision"], content["files"][rivals.name]
+    del content["decision"], content["files"][rivals.name], content["sizes"][rivals.name]
     about.write_text(json.dumps(content))
     earlier = Catalog(tmp_path / "catalog")
     assert earlier.rule == "nearest"
