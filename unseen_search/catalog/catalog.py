@@ -297,7 +297,7 @@ class Catalog:
         return LeftOut(**columns)
 
 
-def _searched(pictures: Sequence[Picture], k: int) -> Sequence[Picture]:
+def _searched(pictures: Sequence[Picture], k: int) -> list[Picture]:
     """The pictures to search for. Raises UserError for fewer than one match, and as `pictures_of` does."""
     if not isinstance(k, Integral) or k < 1:
         raise UserError(f"k is {k!r}, expected 1 or more.", "Set -k to the number of matches per picture.")
