@@ -20,9 +20,9 @@ export OMP_WAIT_POLICY := passive
 # Packages are installed without bytecode. Where this variable is set, every process would compile all its modules
 # again: 15 s of CPU instead of 6 s for the modules of a training.
 unexport PYTHONDONTWRITEBYTECODE
-APART := OMP_NUM_THREADS=1# one test process per core, one thread each
+APART := OMP_NUM_THREADS=1# one thread in each test process
 # One process more than cores: tests wait for clusters and for the stages of the graph.
-TESTS := $(APART) pytest -q --forks $(shell expr $$(nproc) + 1)
+TESTS := $(APART) pytest -q -n $(shell expr $$(nproc) + 1)
 export PATH := $(abspath $(VENV))/bin:$(PATH)
 
 .PHONY: repro test check test-tests check-tests lint docs bench torture cluster serve s3 lock help
@@ -34,7 +34,7 @@ repro: $(VENV)/.runtime-$(FAISS)
 	dvc repro
 	@echo "== open data/report/index.html"
 
-# Lint uses one core; the tests start as one process, which collects them.
+# Lint runs beside the tests, which start with imports.
 test check: $(VENV)/.development-$(FAISS)
 	@$(MAKE) --no-print-directory -j 2 lint $@-tests
 

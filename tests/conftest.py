@@ -7,12 +7,12 @@ import textwrap
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import hypothesis
 import psutil
 import pytest
-
-from tests.parallel import run_in_forks
+from xdist.scheduler import LoadScopeScheduling
 
 # Equal examples in every run. pytest-timeout limits the time of a test.
 hypothesis.settings.register_profile("unseen", derandomize=True, database=None, deadline=None)
@@ -57,25 +57,19 @@ def _group(nodeid: str) -> str:
     return "ray" if "pytest.mark.ray" in (TESTS.parent / file).read_text(encoding="utf-8") else file
 
 
+class _ByGroup(LoadScopeScheduling):
+    def _split_scope(self, nodeid: str) -> str:
+        return _group(nodeid)
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling:
+    config.option.loadscopereorder = False
+    return _ByGroup(config, log)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     ranks = {group: rank for rank, group in enumerate(_LONGEST)}
     items.sort(key=lambda item: ranks.get(_group(item.nodeid), len(ranks)))
-
-
-def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--forks", type=int, default=0, help="run the tests in this many processes")
-
-
-def pytest_runtestloop(session: pytest.Session) -> bool | None:
-    """Runs the tests in forks, except where pytest would run none or without --forks."""
-    options = session.config.option
-    if not options.forks or options.collectonly or session.testsfailed:
-        return None
-    groups: dict[str, list[int]] = {}
-    for index, item in enumerate(session.items):
-        groups.setdefault(_group(item.nodeid), []).append(index)
-    run_in_forks(session, groups.values(), options.forks)
-    return True
 
 
 @pytest.fixture(scope="session")

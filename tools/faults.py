@@ -231,7 +231,7 @@ class Runner:
         """Whether the tests ended in the time, and the first that failed."""
         report = self._commands / "report.xml"
         report.unlink(missing_ok=True)
-        command = [str(self._commands / "python"), "-m", "pytest", "-x", "-q", "--timeout=60"]
+        command = [str(self._commands / "python"), "-m", "pytest", "-x", "-q", "-n0", "--timeout=60"]
         command += ["-p", "no:cacheprovider", "-m", "not ray and not graph and not gpu", *names]
         command += [f"--deselect={name}" for name in self._state["broken"]]
         command += [f"--junitxml={report}", "-o", "junit_family=xunit1"]

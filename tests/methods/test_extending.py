@@ -247,7 +247,7 @@ def test_additions_of_the_page_pass_their_tests_and_train(extended: Path) -> Non
         "tests/report/test_page.py",
         "test_training.py",
     ]
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+    command = [sys.executable, "-m", "pytest", "-n0", "-q", "-p", "no:cacheprovider"]
     command += ["-o", f"addopts={checked}", "-k", selected, *own_tests, *shared]
     process = subprocess.run(
         command,
