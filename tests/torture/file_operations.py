@@ -183,7 +183,7 @@ class Case:
             problems.append(f"traceback: {_last_line(ended)}")
         elif ended.status == 1 and ended.output.count("error: ") != 1:
             problems.append(f"{ended.output.count('error: ')} messages")
-        if fault == "SIGKILL" and ended.status != _KILLED:
+        if fault in shim.ENDS and ended.status != _KILLED:
             problems.append(f"not killed, status {ended.status}")
         if ended.status == 0 and any(tree(path) != self.new[path] for path in self.stable):
             problems.append("success without the new bytes")

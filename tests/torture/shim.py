@@ -10,7 +10,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-FAULTS = {"EIO": errno.EIO, "ENOSPC": errno.ENOSPC, "EACCES": errno.EACCES, "SIGKILL": -1}
+ENDS = {"SIGKILL": -1, "power loss": -2}  # the second one after every file has lost what was not synced
+FAULTS = {"EIO": errno.EIO, "ENOSPC": errno.ENOSPC, "EACCES": errno.EACCES, **ENDS}
 NONE = 0
 _SOURCE = Path(__file__).with_name("faults.c")
 

@@ -46,6 +46,7 @@ print(shim.count(), sorted(path.name for path in folder.rglob("*")))
         (3, "EIO", "Input/output error\n4 ['a', 'b']"),  # the file is written when it is closed
         (5, "EACCES", "Permission denied\n5 ['a', 'b']"),
         (6, "SIGKILL", ""),
+        (6, "power loss", ""),
     ],
 )
 def test_the_library_fails_the_counted_operation(
@@ -55,7 +56,17 @@ def test_the_library_fails_the_counted_operation(
     command = [sys.executable, "-c", PROGRAM, str(tmp_path / "below"), str(number), fault]
     process = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert process.stdout.strip() == output, process.stderr
-    assert process.returncode == (-9 if fault == "SIGKILL" else 0)
+    assert process.returncode == (-9 if fault in shim.ENDS else 0)
+
+
+@needs_compiler
+@pytest.mark.parametrize(("number", "content"), [(3, ""), (4, ""), (5, "1")])
+def test_a_loss_of_power_drops_what_was_not_synced(tmp_path: Path, number: int, content: str) -> None:
+    """Before the fsync (4) the file is lost, at the rename after it (5) it is durable."""
+    (tmp_path / "below").mkdir()
+    command = [sys.executable, "-c", PROGRAM, str(tmp_path / "below"), str(number), "power loss"]
+    assert subprocess.run(command, cwd=ROOT, check=False).returncode == -9
+    assert (tmp_path / "below/a/b").read_text() == content
 
 
 def test_the_state_contains_every_name_and_content_except_random_parts(tmp_path: Path) -> None:

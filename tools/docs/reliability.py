@@ -33,6 +33,8 @@ _OPERATIONS = f"""## Every file operation fails once
 A library below Python counts the operations that change or map files of the project: open for
 writing, write, fsync, rename, mkdir, unlink, truncate, link, mmap. A stage runs with its n-th
 operation failing by {", ".join(shim.FAULTS)}, then again without a fault.
+A power loss is SIGKILL after every file has lost what was written since its last fsync; names of files are
+not lost. Rows of earlier commits lack it.
 
 A case is a violation unless each output has its old or its new bytes, an error is one message
 without a traceback, and the next run succeeds with the bytes of an undisturbed run and leaves no
