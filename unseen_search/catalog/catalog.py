@@ -251,7 +251,7 @@ class Catalog:
         ]
 
     def identify(
-        self, pictures: Sequence[Picture], k: int = 10, threshold: Threshold | None = None
+        self, pictures: Picture | Sequence[Picture], k: int = 10, threshold: Threshold | None = None
     ) -> list[Answer]:
         """The k nearest pictures of each of `pictures`, and the products by the rule of the catalog. With a
         threshold, a query whose best product does not reach it is unknown; without labels, one whose nearest
@@ -297,7 +297,7 @@ class Catalog:
         return LeftOut(**columns)
 
 
-def _searched(pictures: Sequence[Picture], k: int) -> list[Picture]:
+def _searched(pictures: Picture | Sequence[Picture], k: int) -> list[Picture]:
     """The pictures to search for. Raises UserError for fewer than one match, and as `pictures_of` does."""
     if not isinstance(k, Integral) or k < 1:
         raise UserError(f"k is {k!r}, expected 1 or more.", "Set -k to the number of matches per picture.")
