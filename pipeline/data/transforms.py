@@ -3,10 +3,9 @@
 Resizing is that of Pillow, as in the field: bilinear or bicubic (`input.interpolation`; a = -1/2),
 antialiased (the width of the filter grows with the shrink factor), rows before columns, rounded and clamped
 to 0 ... 255 after each. torch's uint8 kernel computes it with 16-bit integers on interleaved pixels. The
-difference from Pillow is at most one grey level for bilinear and two for bicubic, for shrinking and
-enlarging. Larger differences (up to 30 levels) occur with Pillow 13 for bicubic at hard edges between black
-and white, because it filters columns before rows if that is cheaper. benchmarks/loader.py has the speeds of
-other libraries.
+difference from Pillow is at most one grey level for bilinear, for shrinking and enlarging. For bicubic it is
+two levels before Pillow 13, which filters columns before rows if that is cheaper: 16 levels on photos, up to
+30 at hard edges between black and white. benchmarks/loader.py has the speeds of other libraries.
 """
 
 import math

@@ -8,9 +8,10 @@ t_i = cos(z_i, p_{y_i}) is the cosine of the target, s the scale.
     ArcFace (Deng et al. 2019, eq. 3)    f(t) = cos(arccos(t) + m)    if arccos(t) + m <= pi
                                          f(t) = t - m sin(m)          otherwise
 
-The second line of ArcFace is that of the authors' code (insightface, easy_margin off): cos(arccos(t) + m)
-rises again beyond pi. Proxies start normal with standard deviation 0.01, as there; only their directions
-matter.
+The second line of ArcFace is that of an early revision of the authors' code (insightface 2e2e8c9, easy_margin
+off): cos(arccos(t) + m) rises again beyond pi. Deviation: its later revision be22fa8 has no second line, and
+its gradient is that of f(t) = t + constant. Proxies start normal with standard deviation 0.01, as there; only
+their directions matter.
 """
 
 import math

@@ -5,7 +5,7 @@
 S contains the classes of the batch and random other classes, max(min(B, C), floor(r C)) in all; f is that of
 CosFace or ArcFace (margin_softmax.py). With r = 1 it is their loss. (An et al. 2022, Killing Two Birds with
 One Stone: Efficient and Robust Training of Face Recognition CNNs by Partial FC, sec. 3; the sample as in the
-released code, insightface partial_fc_v2, which for floor(r C) < B takes the classes of the batch alone.) A
+released code, insightface partial_fc_v2, which takes max(number of classes in the batch, floor(r C)).) A
 step costs O(B r C D) for the products instead of O(B C D).
 
 Deviation: the released code also updates only the sampled proxies. Here the gradient of the others is zero,

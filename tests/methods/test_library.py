@@ -5,6 +5,7 @@ import re
 import shlex
 from itertools import product
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from dvc.utils.hydra import apply_overrides
@@ -17,6 +18,7 @@ from unseen.config.recipe_files import published
 from unseen.config.resolve import dataset_settings, settings
 from unseen.config.stages import RunSettings
 from unseen.data.ingest.releases import PUBLISHED
+from unseen.data.settings import Batch
 from unseen.evaluation.settings import EvaluateBlock
 from unseen.experiments.plan.files import plan
 from unseen.losses.settings import TERMS, CrossBatchMemory, Loss
@@ -89,21 +91,40 @@ def test_the_docstring_describes_a_part(part: type[Strict]) -> None:
     )
 
 
-def test_parts_in_the_deviations_exist() -> None:
-    beside = {
-        "koleo",
-        "memory",
-        "zero_shot",
-        "consistency_weight",
-        "diversity_weight",
-    }  # additional loss terms are fields of recipes
-    for heading, names in (
-        ("Losses", {*map(name_of, PARTS), *beside}),
-        ("Poolings", set(map(name_of, POOLINGS))),
-        ("Networks", set(PROJECT_NETWORKS)),
-    ):
-        for row in rows("docs/deviations.md", heading):
-            assert set(quoted(row[0])) <= names, row[0]
+KINDS = {
+    "loss": ("Losses", [*map(name_of, PARTS), "memory", *TERMS]),
+    "pooling": ("Poolings", list(map(name_of, POOLINGS))),
+    "network": ("Networks", list(PROJECT_NETWORKS)),
+    "method": ("Methods and heads", published("methods")),
+    "sampler": ("Batches and images", list(get_args(Batch.model_fields["sampling"].annotation))),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_deviations_state_the_source_and_the_result_of_every_part(kind: str) -> None:
+    """A part without released code names the text. Its result links to the section of its kind if that
+    section has a line about it."""
+    heading, names = KINDS[kind]
+    entries = [row for row in rows("docs/deviations.md", "Parts") if row[0].startswith(f"{kind} ")]
+    assert sorted(single_name(row[0]) for row in entries) == sorted(names)
+    lines = {name for row in rows("docs/deviations.md", heading) for name in quoted(row[0])}
+    link = f"(#{heading.lower().replace(' ', '-')})"
+    for part, repository, commit, file, result in entries:
+        has_code = re.fullmatch(r"[\w-]+/[\w.-]+", repository) and re.fullmatch(r"[0-9a-f]{7}", commit)
+        assert file, part
+        assert has_code or (repository, commit) == ("no code", ""), part
+        assert result == "equal" or re.fullmatch(r"equal \(\[note\]\(#.+\)\)|\[differs\]\(#.+\)", result), (
+            part
+        )
+        if kind in ("loss", "pooling", "network"):
+            assert (link in result) == (single_name(part) in lines), part
+
+
+@pytest.mark.parametrize("kind", ["loss", "pooling", "network"])
+def test_parts_in_the_deviations_exist(kind: str) -> None:
+    heading, names = KINDS[kind]
+    for row in rows("docs/deviations.md", heading):
+        assert set(quoted(row[0])) <= set(names), row[0]
 
 
 def test_the_readme_names_every_published_recipe() -> None:
