@@ -9,6 +9,7 @@ from unseen.report.dataset import DataSet, GallerySize
 from unseen.report.page import template_environment
 from unseen.report.report_data import ReportData
 from unseen.report.sections import studies
+from unseen.report.study_cells import Column, Rank
 from unseen.report.study_table import study_table
 
 
@@ -49,6 +50,18 @@ def test_the_search_of_every_row_is_beside_the_table(study_inputs: ReportData, i
     assert [cell.text() for cell in lines[0].all("td")] == ["4", "transport_ratio 0.3", "34.0"]
     # a search of some rows alone is no comparison of the rows
     assert len(section(replace(study_inputs, sweeps=sweeps[1:]), "birds").all("tbody")) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("rows", "is_bold"), [(4, False), (5, True)])
+def test_a_rank_correlation_of_few_rows_is_not_bold(
+    study_inputs: ReportData, monkeypatch: pytest.MonkeyPatch, rows: int, is_bold: bool
+) -> None:
+    ranks = (Rank(Column("recall_at_1"), 0.75, rows),)
+    monkeypatch.setattr("unseen.report.study_table.rank_correlations", lambda *_: ranks)
+    card = section(study_inputs, "cub")
+    assert f"Recall@1 +0.75 ({rows} rows)" in " ".join(card.text().split())
+    assert ("+0.75" in [mark.text() for mark in card.all("b")]) is is_bold
 
 
 def test_a_run_without_studies_has_no_section(birds: DataSet) -> None:
