@@ -154,11 +154,9 @@ def the_products_are_labels(project: Project, output: str) -> None:
     assert "data/catalog: 96 pictures, 96 with one of 24 labels" in output
 
 
-def an_unknown_photo_is_recognised(project: Project, output: str) -> None:
-    content, _ = json.JSONDecoder().raw_decode(output)
-    assert (content["threshold"]["products"], content["threshold"]["trained"]) == (12, 12)
-    assert content["threshold"]["limit"] <= 0.8
-    assert content["queries"][0]["unknown"] is (not content["queries"][0]["matches"])
+def most_answers_would_be_wrong(project: Project, output: str) -> None:
+    assert "Most answers would be wrong: at this threshold, " in output
+    assert "unseen ladder" in output
 
 
 def a_laptop_trains_a_small_network(project: Project, output: str) -> None:
@@ -277,7 +275,7 @@ CHECKS: dict[str, Check] = {
     BUILD_CATALOG: the_photos_are_in_a_catalog,
     "unseen find data/catalog ~/new.jpg --page data/found.html": a_new_photo_is_answered,
     "unseen index ~/photos data/catalog --labels folders": the_products_are_labels,
-    "unseen find data/catalog ~/new.jpg --at-most-false 5% --json": an_unknown_photo_is_recognised,
+    "unseen find data/catalog ~/new.jpg --at-most-false 5% --json": most_answers_would_be_wrong,
     EVALUATE: an_embedding_file_has_the_metrics_of_the_graph,
     f"{EVALUATE} data/embeddings/parts/gsp/0/test.arrow --json": two_embedding_files_are_compared,
     "unseen recipe parts gsp": the_origin_of_a_value_is_shown,
@@ -295,6 +293,8 @@ SMALLER = {
     "{iterations: 300, validate_every: 50}": "{iterations: 4, validate_every: 2}",
     "{size: 128, resize: 144}": "{size: 64, resize: 72}",
 }
+# The network of a few steps does not distinguish these products; tests/cli/test_search.py has one that does.
+REFUSED_HERE = {"unseen find data/catalog ~/new.jpg --at-most-false 5% --json"}
 TYPED = [command for commands in sections().values() for command in commands]
 
 
@@ -330,4 +330,5 @@ def test_a_section(project: Project, heading: str) -> None:
             typed = command.replace("make repro", "make -o .venv/.runtime-cpu -o .venv/.runtime-gpu repro")
             for size in SMALLER.items():
                 typed = typed.replace(*size)
-            CHECKS[command](project, project.run(typed))
+            run = project.refused if command in REFUSED_HERE else project.run
+            CHECKS[command](project, run(typed))

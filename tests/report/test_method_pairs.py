@@ -19,6 +19,7 @@ from unseen.report.comparison import Pair, bounds, lead_of
 from unseen.report.dataset import DataSet
 from unseen.report.report_data import ReportData, read_report_data
 from unseen.runtime.errors import UserError
+from unseen.runtime.sealed import DIGESTS, write_digests
 
 SEEDS = Average(0.02, 0.01, 0.01, 0.03)
 
@@ -145,6 +146,8 @@ def test_refuses_methods_of_other_queries(make_project: Callable[..., Path], bir
     root = make_project(noise={"good": 0.25, "poor": 1.2})
     path = root / "evaluation/birds/poor/0/queries.parquet"
     pq.write_table(pq.read_table(path).slice(1), path)
+    (path.parent / DIGESTS).unlink()
+    write_digests(path.parent)
     data = read_report_data(root, ("birds",), ("good", "poor"), (0,))
     with pytest.raises(UserError, match="does not contain the same queries"):
         _ = replace(birds, report_data=data).pairs

@@ -4,7 +4,6 @@ Its numbers are float64, in which losses of different numbers of workers differ 
 steps.
 """
 
-import csv
 import os
 import tempfile
 import time
@@ -14,6 +13,7 @@ from typing import Any
 import torch
 
 from tests.training.jobs import double_precision, job, recipe, write_tiny_set
+from unseen.runtime.sealed import read_sealed_csv
 from unseen.training.job import Job
 
 SEGMENT = 12  # steps between two validations, and between two resizes
@@ -80,8 +80,8 @@ def history(root: Path) -> Rows:
     """The rows of the history of the training in `root`."""
     outputs = gated_job(root, 1).outputs
     assert outputs is not None
-    with outputs.history.open(newline="", encoding="utf-8") as file:
-        return [{name: float(value) for name, value in row.items()} for row in csv.DictReader(file)]
+    rows = read_sealed_csv(outputs.history, "Train again.")
+    return [{name: float(value) for name, value in row.items()} for row in rows]
 
 
 def differences(rows: Rows, undisturbed: Rows) -> list[str]:

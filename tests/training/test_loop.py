@@ -1,6 +1,5 @@
 """A complete training: its outputs, its selection, its end."""
 
-import csv
 import dataclasses
 import re
 from collections.abc import Callable
@@ -18,6 +17,7 @@ from unseen.evaluation.metrics import quick_metrics
 from unseen.methods.artifact import load_method
 from unseen.report.report_data import read_history
 from unseen.runtime.errors import UserError
+from unseen.runtime.sealed import read_sealed_csv
 from unseen.training import loop, run
 from unseen.training.history import TEST_METRICS
 from unseen.training.job import Job
@@ -37,8 +37,8 @@ def test_outs_of_a_run(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     result = loop.train(training_job, 0, 1, CPU, report=reports.append)
     assert training_job.outputs is not None
 
-    with open(training_job.outputs.history, newline="") as file:
-        rows = [{name: float(value) for name, value in row.items()} for row in csv.DictReader(file)]
+    cells = read_sealed_csv(training_job.outputs.history, "Train again.")
+    rows = [{name: float(value) for name, value in row.items()} for row in cells]
     assert list(rows[0])[:4] == ["iteration", "epoch", "lr", "loss"]
     assert list(rows[0])[-4:] == ["grad_norm", "recall_at_1", "map_at_r", "r_precision"]
     terms = list(rows[0])[4:-4]

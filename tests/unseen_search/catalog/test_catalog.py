@@ -18,6 +18,7 @@ from unseen.frozen.embedder import pictures_of
 from unseen.frozen.network import ABOUT, Network
 from unseen.networks import lite0
 from unseen.networks.published_network import timm
+from unseen.runtime.digest import sha256_of
 from unseen.runtime.errors import UserError
 from unseen_search.catalog import Catalog, Embedder, build
 
@@ -122,7 +123,7 @@ def test_an_existing_catalog_needs_no_model(
     assert embedded == [COUNT, 1, COUNT + 1]
     assert rebuilt.about["model"] == first.about["model"] == str(model)
     other_model = save_model(tmp_path / "other", 2)
-    shutil.copyfile(other_model / "weights.safetensors", catalog / "model/weights.safetensors")
+    shutil.copytree(other_model, catalog / "model", dirs_exist_ok=True)
     with pytest.raises(UserError, match=r"is not the model that embedded this catalog(.|\n)*--model"):
         build(photos, catalog, processes=1)
 
@@ -175,7 +176,7 @@ def test_refuses_a_catalog_with_another_index(model: Path, photos: Path, tmp_pat
 def test_refuses_another_model_than_that_of_the_catalog(model: Path, photos: Path, tmp_path: Path) -> None:
     build(photos, tmp_path / "catalog", model, processes=1)
     other_model = save_model(tmp_path / "other", 2)
-    shutil.copyfile(other_model / "weights.safetensors", tmp_path / "catalog/model/weights.safetensors")
+    shutil.copytree(other_model, tmp_path / "catalog/model", dirs_exist_ok=True)
     with pytest.raises(UserError, match="is not the model that embedded this catalog"):
         Catalog(tmp_path / "catalog").find([photos / "shelf 0/schön 0.jpg"])
 
@@ -195,6 +196,9 @@ def test_refuses_a_model_that_cannot_tell_pictures_apart(
         },
         model / "weights.safetensors",
     )
+    recipe = json.loads((model / "recipe.json").read_text("utf-8"))
+    recipe["weights_sha256"]["weights"] = sha256_of(model / "weights.safetensors")
+    (model / "recipe.json").write_text(json.dumps(recipe), "utf-8")
     with pytest.raises(UserError, match=message):
         build(photos, tmp_path / "catalog", model, processes=1)
     assert embedded == []
