@@ -42,8 +42,11 @@ class StudyRow:
     def patch(self, kind: str) -> Patch:
         """The changes of the recipe on a data set whose source is of this kind."""
         small = self.kept is not None and is_small(kind)
-        kept = {field for field in self.recipe if field in (self.kept or ()) or not replaced_by_small(field)}
-        fields = {field: value for field, value in self.recipe.items() if not small or field in kept}
+        fields = {
+            field: value
+            for field, value in self.recipe.items()
+            if not small or field in (self.kept or ()) or not replaced_by_small(field)
+        }
         if small and "backbone.name" in self.recipe and "backbone.name" not in fields:
             fields = stand_in(kind, str(self.recipe["backbone.name"])) | fields
         return dotted(Place.of(self.document, self.study), fields | self._training(kind))

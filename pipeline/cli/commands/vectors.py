@@ -96,5 +96,5 @@ def mteb(task: Path, queries: Path, corpus: Path, name: str | None, output: Path
         write_json(output, result)
     entry, metrics = result["scores"]["test"][0], result["unseen"]
     main = TASKS[result["task_name"]].main_score
-    shown = {f"mteb {main}": entry["main_score"], "exact": metrics}
-    sys.stdout.write(json_text(shown))
+    scores = {f"mteb {main}": entry["main_score"], "exact": metrics}
+    sys.stdout.write(json_text(scores))

@@ -20,26 +20,31 @@ class PartsSource(Strict):
     size: tuple[Count, Count] = (88, 128)  # range of the sides, pixels
 
 
-class FolderSource(Strict):
-    """Images of a user: one directory per class, or a CSV of `path,label[,split,is_query,is_gallery]`; a
-    folder or a zip archive."""
+class OwnSource(Strict):
+    """Images of a user."""
 
-    module: ClassVar[str] = "unseen.data.ingest.sources.folder"
-    kind: Literal["folder"] = "folder"
-    path: str  # folder or .zip, relative to the project or absolute
-    labels: str | None = None  # CSV inside `path`; None: the class of an image is the name of its directory
+    path: str  # file or folder, relative to the project or absolute
     test_share: Annotated[float, Field(gt=0, lt=1)] = 0.5  # of the classes, if the files define no split
     # how test classes are chosen: at random with `seed`, or the last ones in name order
     order: Literal["random", "name"] = "random"
     seed: Seed = 0
 
 
-class ParquetSource(FolderSource):
+class FolderSource(OwnSource):
+    """Images of a user: one directory per class, or a CSV of `path,label[,split,is_query,is_gallery]`; a
+    folder or a zip archive."""
+
+    module: ClassVar[str] = "unseen.data.ingest.sources.folder"
+    kind: Literal["folder"] = "folder"
+    labels: str | None = None  # CSV inside `path`; None: the class of an image is the name of its directory
+
+
+class ParquetSource(OwnSource):
     """Images of a user in Parquet or Arrow tables, such as those of Hugging Face `datasets`: a file, or a
     folder of files. Optional columns are `split`, `is_query` and `is_gallery`, as in the CSV of a folder."""
 
     module: ClassVar[str] = "unseen.data.ingest.sources.parquet"
-    kind: Literal["parquet"] = "parquet"  # type: ignore[assignment]
+    kind: Literal["parquet"] = "parquet"
     images: str = "image"  # column of bytes, of paths relative to the folder, or of struct<bytes, path>
     labels: str = "label"  # column of integers or text
     # classes: all classes are divided by test_share, unless a column gives their split; files: the names of
@@ -47,12 +52,12 @@ class ParquetSource(FolderSource):
     split: Literal["classes", "files"] = "classes"
 
 
-class WebdatasetSource(FolderSource):
+class WebdatasetSource(OwnSource):
     """Images of a user in tar archives, compressed or not: members `<key>.jpg` with `<key>.cls` or
     `<key>.json`; an archive, or a folder of archives."""
 
     module: ClassVar[str] = "unseen.data.ingest.sources.webdataset"
-    kind: Literal["webdataset"] = "webdataset"  # type: ignore[assignment]
+    kind: Literal["webdataset"] = "webdataset"
     labels: str = "cls"  # the member that is the label; json.<name>: a value of the member `json`
     split: Literal["classes", "files"] = "classes"  # as for Parquet
 

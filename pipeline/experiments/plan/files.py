@@ -45,7 +45,7 @@ from unseen.config.stages import (
     TrainSettings,
 )
 from unseen.config.study_row import is_small
-from unseen.data.ingest.settings import FolderSource, IngestSettings, PartsSource, Source
+from unseen.data.ingest.settings import IngestSettings, OwnSource, PartsSource, Source
 from unseen.evaluation.settings import AnalyzeSettings, EvaluateBlock, EvaluateSettings, Reduce
 from unseen.experiments.catalogue import definitions, studies_of_run
 from unseen.experiments.folds.members import fold, require_members
@@ -280,9 +280,7 @@ def files(run: Plan, code: Code, facts: Facts | None = None) -> Iterator[tuple[P
             dataset: {method: facts.cost(run.recipes[dataset, method]) for method in run.axes.methods}
             for dataset in run.axes.datasets
         },
-        own_photos=tuple(
-            name for name, (source, _) in run.ingest.items() if isinstance(source, FolderSource)
-        ),
+        own_photos=tuple(name for name, (source, _) in run.ingest.items() if isinstance(source, OwnSource)),
     )
     yield file(report, "report", modules=[section.module for section in run.report.sections.values()])
 

@@ -39,7 +39,7 @@ def size_of(source: Source) -> Size | None:
         labels = np.repeat(np.arange(source.train_classes), source.images_per_class)
         neighbours = source.test_classes * source.images_per_class - 1
         return Size(source.train_classes, len(labels), neighbours, labels)
-    if type(source) is FolderSource:
+    if isinstance(source, FolderSource):
         pictures = folder.collection(source).in_order()
         require_usable(pictures, source.path)
         names, labels = np.unique(

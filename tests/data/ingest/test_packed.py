@@ -13,7 +13,13 @@ import pytest
 
 from tests.data.ingest.pictures import encode, pixels
 from unseen.data.ingest.ingest import collection_of, ingest
-from unseen.data.ingest.settings import FolderSource, IngestSettings, ParquetSource, WebdatasetSource
+from unseen.data.ingest.settings import (
+    FolderSource,
+    IngestSettings,
+    OwnSource,
+    ParquetSource,
+    WebdatasetSource,
+)
 from unseen.data.shards import Shards
 from unseen.runtime.errors import UserError
 
@@ -55,7 +61,7 @@ def members(rows: list[tuple[int, bytes]], first: int = 0) -> dict[str, bytes]:
     return named
 
 
-def contents(source: FolderSource, output: Path) -> list[tuple[str, str, bytes]]:
+def contents(source: OwnSource, output: Path) -> list[tuple[str, str, bytes]]:
     """Class, split and bytes of every image of the shards, sorted."""
     ingest(source, IngestSettings(), output, "mine", 1)
     shards = Shards(output, verify=True)

@@ -9,9 +9,9 @@ from unseen.data.ingest.settings import (
     SOURCES,
     CollageSource,
     CubSource,
-    FolderSource,
     InshopSource,
     LandmarksSource,
+    OwnSource,
     PartsSource,
     TokensSource,
 )
@@ -30,7 +30,7 @@ def test_the_error_of_a_missing_set_has_a_remedy(tmp_path: Path, kind: type[CubS
         require_files(kind(path=str(tmp_path / "raw")), "mine")
     assert str(caught.value).startswith(f"{tmp_path / 'raw'} does not exist.\n")
     assert "datasets.mine.source.path" in caught.value.remedy
-    published = not issubclass(kind, FolderSource)
+    published = not issubclass(kind, OwnSource)
     assert ("Its page is http" in caught.value.remedy) is published
 
 
