@@ -21,6 +21,7 @@ _COMMANDS = {
     "lite0": "index, find and ladder without --network",
     "serve": "unseen serve",
     "onnx": "unseen export-model",
+    "optuna": "searcher: optuna of a sweep",
 }
 _LISTED = 5  # differing files of an output
 _KERNELS_WITH_AVX512 = ("SkylakeX", "Cooperlake", "SapphireRapids")  # of OpenBLAS

@@ -77,6 +77,7 @@ class SweepInputs(Strict):
     scheduler: Literal["asha", "none"]
     grace: int
     trials: tuple[Trial, ...]  # empty: the sweep does not include this data set
+    proposed: Count | None = None  # trials that Optuna proposes; `trials` are then the corners of the space
     training_code: str  # digest of the code that a trial can reach
 
 

@@ -12,7 +12,7 @@ from unseen.runtime.parts import PartSettings, arguments_of, opened
 from unseen.runtime.setting_names import Name
 from unseen.runtime.settings import Count, Seed, Strict
 
-MAX_TRIALS = 10_000  # of a sweep on one data set
+MAX_TRIALS = 10_000  # of a sweep on one data set; also corners of a space that Optuna searches
 MAX_COMBINATIONS = 1_000_000  # of the grids of a sweep, of which `total` draws
 _MOST_GPUS = 4096  # the upper bound of train.workers: auto; the number of GPUs of the cluster is lower
 
@@ -34,12 +34,21 @@ class Axis(Strict):
         ]
         if len(given) != 1:
             raise ValueError(f"give exactly one of grid, choice, uniform and loguniform, got {given}")
-        bounds = self.uniform or self.loguniform
-        if bounds is not None and bounds[0] >= bounds[1]:
-            raise ValueError(f"{given[0]}: [low, high] must ascend, got {list(bounds)}")
+        if self.bounds is not None and self.bounds[0] >= self.bounds[1]:
+            raise ValueError(f"{given[0]}: [low, high] must ascend, got {list(self.bounds)}")
         if self.loguniform is not None and self.loguniform[0] <= 0:
             raise ValueError(f"loguniform starts at {self.loguniform[0]}: it must start above 0")
         return self
+
+    @property
+    def bounds(self) -> tuple[float, float] | None:
+        """Both ends of a range."""
+        return self.uniform or self.loguniform
+
+    @property
+    def ends(self) -> tuple[Any, ...]:
+        """The values of a grid or a choice, or both ends of a range."""
+        return self.grid or self.choice or self.bounds or ()
 
 
 class Budget(Strict):
@@ -51,6 +60,7 @@ class Budget(Strict):
     scheduler: Literal["asha", "none"] = "none"
     grace: Count = 1  # validations before a trial may be stopped
     seeds: tuple[Seed, ...] | None = Field(default=None, min_length=1)  # trainings of a trial; None: one
+    searcher: Literal["optuna"] | None = None  # proposes the values of trials; None: drawn in advance
 
 
 class RowSearch(Budget):
@@ -225,6 +235,7 @@ class SweepSettings(Strict):
     concurrent: Count = 1
     scheduler: Literal["asha", "none"] = "asha"
     grace: Count = 1  # validations before a trial may be stopped
+    searcher: Literal["optuna"] | None = None  # proposes the values of trials; None: drawn in advance
 
     @model_validator(mode="after")
     def _each_field_once(self) -> "SweepSettings":
@@ -238,16 +249,18 @@ class SweepSettings(Strict):
         seeds = self.seeds or ()
         if len(set(seeds)) < len(seeds):
             raise ValueError(f"seeds: {list(seeds)} contains a seed twice")
-        if len(seeds) > 1 and self.scheduler == "asha":
+        if self.scheduler == "asha" and (len(seeds) > 1 or self.searcher is not None):
             raise ValueError(
-                "scheduler: asha stops single trainings early, so the seeds of a trial would have different "
-                "lengths; several seeds need scheduler none"
+                "scheduler: asha stops single trainings early, so the seeds of a trial, or the trials that "
+                "optuna compares, would have different lengths; several seeds need scheduler none, and so "
+                "does searcher optuna"
             )
         points = math.prod(len(axis.grid) for axis in self.space.values() if axis.grid is not None)
         is_grid = all(axis.grid for axis in self.space.values())
-        trials = self.total or points * (1 if is_grid else self.trials)
-        if trials > MAX_TRIALS:
-            raise ValueError(f"the sweep has {trials:,} trials, at most {MAX_TRIALS:,} are possible")
+        corners = 0 if self.searcher is None else math.prod(len(axis.ends) for axis in self.space.values())
+        for number, name in ((self.count, "trials"), (corners, "corners of its space")):
+            if number > MAX_TRIALS:
+                raise ValueError(f"the sweep has {number:,} {name}, at most {MAX_TRIALS:,} are possible")
         if points > MAX_COMBINATIONS:
             raise ValueError(
                 f"the grids of the space have {points:,} combinations, at most {MAX_COMBINATIONS:,} are "
@@ -259,6 +272,12 @@ class SweepSettings(Strict):
                 "lower it or add values"
             )
         return self
+
+    @property
+    def count(self) -> int:
+        """The number of trials, each with `seeds` trainings."""
+        grids = [len(axis.grid) for axis in self.space.values() if axis.grid is not None]
+        return self.total or math.prod(grids) * (1 if len(grids) == len(self.space) else self.trials)
 
 
 class Search(SweepSettings):

@@ -34,6 +34,7 @@ from unseen.config.resolve import (
     evaluate_settings,
     settings,
     sweep_settings,
+    sweep_space,
 )
 from unseen.config.stages import (
     EnsembleBlock,
@@ -69,7 +70,8 @@ from unseen.experiments.plan.sizes import (
     size_of,
 )
 from unseen.experiments.plan.trainings import Training, located, of_folds, of_trials
-from unseen.experiments.sweep.space import Values, draw, trial_recipes
+from unseen.experiments.sweep.proposals import require_optuna
+from unseen.experiments.sweep.space import Values, corners, draw, trial_recipes
 from unseen.methods.settings import Recipe
 from unseen.runtime.code import Code
 from unseen.runtime.errors import UserError
@@ -113,10 +115,12 @@ class Plan:
         ]
 
     def trials(self, dataset: str, method: str) -> list[tuple[Values, Recipe]]:
-        """Values and recipe of every trial of a sweep. Raises UserError for an invalid value."""
+        """Values and recipe of every trial of a sweep; with searcher optuna, of the corners of its space.
+        Raises UserError for an invalid value."""
         if (dataset, method) not in self._trials:
-            draws = draw(self.sweeps[method])
-            recipes = trial_recipes(self.definitions, dataset, method, self.sweeps[method], draws)
+            sweep = self.sweeps[method]
+            draws = corners(sweep.space) if sweep.searcher else draw(sweep)
+            recipes = trial_recipes(self.definitions, dataset, method, sweep, draws)
             self._trials[dataset, method] = list(zip(draws, recipes, strict=True))
         return self._trials[dataset, method]
 
@@ -172,6 +176,9 @@ def check(run: Plan, facts: Facts | None = None) -> None:
         recipe = run.recipes[dataset, method]
         with field_origins(run.definitions, dataset, method):
             require_members(recipe, dataset, method)
+    for _, method in run.swept():
+        if run.sweeps[method].searcher is not None:
+            require_optuna(sweep_space(run.definitions, method))
     for dataset in run.axes.datasets:
         swept = {method: run.recipes[dataset, method] for method in run.axes.sweeps}
         require_equal_stopping(run.definitions, dataset, swept)
@@ -335,5 +342,6 @@ def _sweep(run: Plan, dataset: str, method: str, code: Code) -> SweepInputs:
         scheduler=sweep.scheduler,
         grace=sweep.grace,
         trials=trials,
+        proposed=None if sweep.searcher is None else sweep.count,
         training_code=digest(code.closure(["unseen.training.loop", *sorted(parts)])),
     )

@@ -70,15 +70,15 @@ def score_of(group: list[Trial], metric: str) -> float | None:
     return sum(values) / len(values) if len(values) == len(group) else None
 
 
-def load(directory: Path, trials: Sequence[tuple[Values, int]]) -> list[Trial]:
-    """The trials, given by values and seed, with their records in `directory`. A trial without a record, or
-    one that failed, starts again."""
+def load(directory: Path, trials: Sequence[tuple[Values, int]], first: int = 0) -> list[Trial]:
+    """The trials, given by values and seed and numbered from `first`, with their records in `directory`. A
+    trial without a record of these values, or one that failed, starts again."""
     records = []
-    for number, (values, seed) in enumerate(trials):
+    for number, (values, seed) in enumerate(trials, first):
         record, path = Trial(number, values, seed=seed), _path(directory, number)
         if path.exists():
             saved = Trial(**json.loads(path.read_text(encoding="utf-8")))
-            record = saved if saved.error is None else record
+            record = saved if saved.error is None and saved.values == values else record
         records.append(record)
     return records
 

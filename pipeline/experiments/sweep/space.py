@@ -9,6 +9,7 @@ loguniform: [a, b]   drawn from the interval, uniformly in the logarithm
 
 import itertools
 import math
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -33,6 +34,20 @@ _FIXED = {
 }
 
 
+def corners(space: dict[str, Axis]) -> list[Values]:
+    """Every combination of the values of grids and choices and of both ends of each range."""
+    combinations = itertools.product(*(axis.ends for axis in space.values()))
+    return [values_of(space, combination) for combination in combinations]
+
+
+def values_of(space: dict[str, Axis], combination: Iterable[Any]) -> Values:
+    """The values of all fields, tied ones too, for one value of each axis."""
+    values: Values = {}
+    for (field, axis), value in zip(space.items(), combination, strict=True):
+        values |= dict.fromkeys((field, *axis.tied), value)
+    return values
+
+
 def draw(settings: SweepSettings) -> list[Values]:
     """The values of the trials: all combinations of the grids, once, or `trials` times if the space has other
     axes. With `total` = n: n combinations in random order, each again only after all others. Tied fields
@@ -50,11 +65,11 @@ def draw(settings: SweepSettings) -> list[Values]:
     trials = []
     for combination in combinations:
         grid_values = dict(zip(grids, combination, strict=True))
-        trial: Values = {}
-        for field, axis in settings.space.items():
-            value = grid_values[field] if field in grid_values else _draw_value(axis, generator)
-            trial |= dict.fromkeys((field, *axis.tied), value)
-        trials.append(trial)
+        drawn = [
+            grid_values[field] if field in grid_values else _draw_value(axis, generator)
+            for field, axis in settings.space.items()
+        ]
+        trials.append(values_of(settings.space, drawn))
     return trials
 
 
@@ -67,7 +82,12 @@ def _draw_value(axis: Axis, generator: np.random.Generator) -> Any:
     else:
         assert axis.uniform is not None
         value = generator.uniform(*axis.uniform)
-    return float(f"{value:.4g}")  # four digits are easy to type
+    return shortened(value)
+
+
+def shortened(value: float) -> float:
+    """A value of a range with four significant digits, which are easy to type."""
+    return float(f"{value:.4g}")
 
 
 def trial_recipes(

@@ -10,10 +10,12 @@ from unseen.config.inputs import SweepInputs, digest
 from unseen.config.stages import Search, TrainSettings
 from unseen.data.shards import Shards
 from unseen.experiments.sweep.outputs import adopting_command, best_of, table, write_results, write_times
-from unseen.experiments.sweep.record import load
+from unseen.experiments.sweep.proposals import Proposals
+from unseen.experiments.sweep.record import Trial, load, score_of
 from unseen.experiments.sweep.search import jobs_of, search
+from unseen.methods.settings import Recipe
 from unseen.runtime.files import atomic_directory, require_writable, write_json
-from unseen.training.job import Loop, job_of
+from unseen.training.job import Job, Loop, job_of
 from unseen.training.state import identity
 
 SKIPPED = "skipped.json"
@@ -54,27 +56,23 @@ def sweep(
         concurrent=concurrent,
         scheduler=inputs.scheduler,
         grace=inputs.grace,
+        searcher=None if inputs.proposed is None else "optuna",
+        total=inputs.proposed,
     )
-    values = [(trial.values, seed) for trial in inputs.trials for seed in inputs.seeds]
-    recipes = [(trial.recipe, seed) for trial in inputs.trials for seed in inputs.seeds]
     first = inputs.trials[0].recipe
     metric = first.training.selection_metric
     base = job_of(dataset, method, inputs.seeds[0], first, root, machine, inputs.training_code)
     state = base.root / "data/state/sweep" / dataset / method
     fingerprint = Shards(base.shards).fingerprint
     schedule = settings.model_dump(mode="json", exclude={"concurrent"})
+    recipes = [(trial.recipe, seed) for trial in inputs.trials for seed in inputs.seeds]
     identities = [
         identity(job, fingerprint, machine.gpu, recipe.training.precision)
         for job, (recipe, _) in zip(jobs_of(base, recipes, state), recipes, strict=True)
     ]
     directory = state / digest({"jobs": identities, "settings": schedule})
     directory.mkdir(parents=True, exist_ok=True)
-    trials = load(directory, values)
-    done = sum(trial.finished for trial in trials)
-    earlier = f", {done} of them finished earlier" if done else ""
-    sys.stderr.write(f"sweep of {', '.join(settings.space)}: {len(trials)} trials{earlier}\n")
-    search(jobs_of(base, recipes, directory), trials, directory, settings, machine, metric, loop)
-
+    trials = _run(inputs, settings, base, directory, machine, loop)
     command = adopting_command(definitions, dataset, method, best_of(trials, metric)[0].values)
     write_results(output, trials, settings, metric, f"{method} on {dataset}", command)
     write_times(times, trials)
@@ -82,3 +80,31 @@ def sweep(
     sys.stdout.write(f"{table(trials, metric)}\n\nAdopt the best values with\n  {command}\n")
     sys.stdout.flush()
     return command
+
+
+def _run(
+    inputs: SweepInputs,
+    settings: Search,
+    base: Job,
+    directory: Path,
+    machine: TrainSettings,
+    loop: Loop | None,
+) -> list[Trial]:
+    """Runs the unfinished trials: all at once, or round by round with proposed values."""
+    metric = inputs.trials[0].recipe.training.selection_metric
+    proposals = Proposals(settings, inputs.trials) if settings.searcher else None
+    trials: list[Trial] = []
+    recipes: list[tuple[Recipe, int]] = []
+    batch = proposals.next([]) if proposals else inputs.trials
+    while batch:
+        recipes += [(trial.recipe, seed) for trial in batch for seed in inputs.seeds]
+        values = [(trial.values, seed) for trial in batch for seed in inputs.seeds]
+        new = load(directory, values, first=len(trials))
+        trials += new
+        done = sum(trial.finished for trial in new)
+        earlier = f", {done} of them finished earlier" if done else ""
+        sys.stderr.write(f"sweep of {', '.join(settings.space)}: {len(new)} trials{earlier}\n")
+        search(jobs_of(base, recipes, directory), trials, directory, settings, machine, metric, loop)
+        groups = [new[first : first + len(inputs.seeds)] for first in range(0, len(new), len(inputs.seeds))]
+        batch = proposals.next([score_of(group, metric) for group in groups]) if proposals else ()
+    return trials

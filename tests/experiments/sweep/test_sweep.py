@@ -14,7 +14,7 @@ from unseen.config.inputs import SweepInputs, Trial
 from unseen.config.stages import SweepSettings, TrainSettings
 from unseen.experiments.sweep import sweep as module
 from unseen.experiments.sweep.record import load, save
-from unseen.experiments.sweep.space import draw, trial_recipes
+from unseen.experiments.sweep.space import corners, draw, trial_recipes
 from unseen.experiments.sweep.sweep import sweep
 from unseen.runtime.errors import UserError
 
@@ -34,7 +34,7 @@ def run(
 ) -> str | None:
     """A sweep of gsp on `parts` over transport ratios, in the form of stage `resolve`."""
     search = SweepSettings.parse({"space": {RATIO: {"grid": ratios}}, "iterations": 16, **more})
-    values = draw(search)
+    values = corners(search.space) if search.searcher else draw(search)
     recipes = trial_recipes(params, "parts", "gsp", search, values)
     inputs = SweepInputs(
         space=search.space,
@@ -46,6 +46,7 @@ def run(
         trials=tuple(
             Trial(values=value, recipe=recipe) for value, recipe in zip(values, recipes, strict=True)
         ),
+        proposed=search.count if search.searcher else None,
         training_code="",
     )
     return sweep(params, "parts", "gsp", inputs, concurrent, MACHINE, root, output, loop)
@@ -129,6 +130,58 @@ def test_a_killed_sweep_runs_only_the_missing_trials(
     run(params, root, [0.2, 0.3], output, given_metric(log), scheduler="none")
     assert log.read_text().split() == ["0.3", "0/1", "2"], "trial 0 did not run again"
     assert [float(trial["best_map_at_r"]) for trial in trials_of(output)] == [0.9, pytest.approx(0.3)]
+
+
+OPTUNA = {"searcher": "optuna", "scheduler": "none", "total": 9, "seeds": [0, 1]}
+RATIOS = [value / 100 for value in range(5, 95, 5)]
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+@pytest.mark.timeout(180)
+@pytest.mark.usefixtures("ray_cluster")
+def test_optuna_proposes_the_later_trials(params: Definitions, root: Path) -> None:
+    pytest.importorskip("optuna")
+    log = root / "log"
+    run(params, root, RATIOS, root / "out", given_metric(log), **OPTUNA | {"total": 5, "seeds": [0]})
+    trials = trials_of(root / "out")
+    assert [trial["trial"] for trial in trials] == list("01234")
+    assert all(float(trial["best_map_at_r"]) == float(trial[RATIO]) for trial in trials)
+    assert sorted(line.split()[0] for line in log.read_text().splitlines()) == sorted(
+        trial[RATIO] for trial in trials
+    )
+
+
+def test_a_killed_sweep_of_optuna_continues_with_the_same_trials(
+    params: Definitions, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("optuna")
+    trained: list[int] = []
+
+    def trains(jobs: Any, trials: Any, directory: Path, *arguments: Any) -> None:
+        """Trial 2 fails. The process ends after `limit` trainings."""
+        for trial in (trial for trial in trials if not trial.finished):
+            if len(trained) == limit:
+                raise KeyboardInterrupt
+            trained.append(trial.number)
+            score = jobs[trial.number].recipe.pooling.transport_ratio - 0.01 * trial.seed
+            metrics = dict.fromkeys(("recall_at_1", "r_precision", "map_at_r"), score)
+            trial.rows = [{"iteration": 16.0, "epoch": 0.5, "loss": 1.0, **metrics, "seconds": 1.0}]
+            trial.finished, trial.error = True, "not finite" if trial.number == 2 else None
+            save(directory, trial)
+
+    monkeypatch.setattr(module, "search", trains)
+    limit = 99
+    run(params, root, RATIOS, root / "whole", **OPTUNA)
+    assert trained == list(range(18))
+    trained.clear()
+    limit = 11
+    with pytest.raises(KeyboardInterrupt):
+        run(params, root, RATIOS, root / "out", **OPTUNA)
+    limit = 99
+    run(params, root, RATIOS, root / "out", **OPTUNA, concurrent=3)
+    assert trained == [*range(11), 2, *range(11, 18)]
+    assert (root / "out/trials.csv").read_bytes() == (root / "whole/trials.csv").read_bytes()
 
 
 def test_another_space_does_not_resume(
