@@ -1,7 +1,8 @@
 """The workers of one training under Ray Train: one CPU slot or one GPU each.
 
 A worker that died (killed, out of memory, a lost machine) makes the run start again from the checkpoint of
-the loop. An error of the loop ends the run.
+the loop, for as long as there is a new checkpoint at least every third time. An error of the loop ends the
+run.
 """
 
 import contextlib
@@ -42,7 +43,7 @@ from unseen.runtime.progress import terminal_columns
 from unseen.training.job import Job, Loop
 
 RESIZE_SECONDS = 60.0  # between two comparisons of the number of workers with the resources
-_RETRIES = 2  # of a run whose worker died
+_RETRIES = 2  # of a run whose worker died and that wrote no checkpoint since its start
 _TIMEOUT = "WorkerGroupStartupTimeoutError"  # the resources did not become free
 _START_ERRORS = (_TIMEOUT, "WorkerGroupStartupFailedError")  # of Ray's controller; they may pass
 _RESUMES = "The same command resumes from the last checkpoint."
@@ -65,7 +66,7 @@ def fit(
     trainer = trainer_class(cluster.private, elastic)
     if elastic and trainer is TorchTrainer:
         worlds, elastic = [_most(worlds, cluster, gpu, job.threads)], False
-    deaths, checkpoint, waited = 0, "", 0.0
+    deaths, waited, written = 0, 0.0, checkpoints_of(job)
     nodes = alive_nodes()
     with _run_directory(job) as directory:
         console = directory / "console"
@@ -94,10 +95,8 @@ def fit(
                 lost = lost_nodes(nodes)
                 if cluster.private and lost:
                     raise_failure(error, job.name, cluster, lost)
-                newest = newest_checkpoint(job)
-                # Nodes of an elastic training leave often: only deaths without progress count.
-                deaths = 1 if elastic and newest != checkpoint else deaths + 1
-                checkpoint, waited = newest, 0.0
+                earlier, written, waited = written, checkpoints_of(job), 0.0
+                deaths = 1 if written - earlier else deaths + 1  # only deaths without progress count
                 raise_unless_dead(error, job.name, worlds[-1], deaths, lost)
             except Exception as error:
                 failure = _controller_failure(error)
@@ -133,12 +132,11 @@ def trainer_class(private: bool, elastic: bool = False) -> Any:
     return ElasticTrainer if elastic else LeanTrainer
 
 
-def newest_checkpoint(job: Job) -> str:
-    """The name of the last checkpoint of any state of the run; empty if there is none."""
+def checkpoints_of(job: Job) -> set[Path]:
+    """The checkpoints of all states of the run."""
     if job.state is None:
-        return ""
-    states = (job.state / job.dataset / job.method).glob(f"{job.seed}-*/*.pt")
-    return max((path.name for path in states), default="")
+        return set()
+    return set((job.state / job.dataset / job.method).glob(f"{job.seed}-*/*.pt"))
 
 
 def _most(worlds: Sequence[int], cluster: Cluster, gpu: str, cpus: int = 1) -> int:
@@ -228,8 +226,9 @@ def work(config: dict[str, Any]) -> dict[str, Any]:
 def raise_unless_dead(
     error: WorkerGroupError | PreemptionError, name: str, workers: int, deaths: int, lost: str = ""
 ) -> None:
-    """Returns if a worker died and at most `_RETRIES` times; otherwise raises the error that ended the run.
-    `lost`: nodes that left. A node that is preempted counts as a worker that died.
+    """Returns if a worker died and at most `_RETRIES` times since the last new checkpoint; otherwise raises
+    the error that ended the run. `lost`: nodes that left. A node that is preempted counts as a worker that
+    died.
 
     That is the error of the loop, in rank order. With several workers a RuntimeError does not count as one:
     the others raise it when the worker that they exchange with has died.
@@ -248,7 +247,10 @@ def raise_unless_dead(
             remedy = "Its nodes were preempted: run it when the cluster has others."
         elif lost:
             remedy = f"{lost} left the cluster: see the logs of Ray there."
-        what = f"A worker of the training of {name} died {deaths} times: {_last_line(error)}"
+        what = (
+            f"A worker of the training of {name} died {deaths} times without a new checkpoint: "
+            f"{_last_line(error)}"
+        )
         raise UserError(what, f"{remedy} {_RESUMES}") from error
 
 

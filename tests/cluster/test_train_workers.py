@@ -35,7 +35,9 @@ def ended(failures: list[Exception], workers: int, deaths: int = 1, lost: str = 
 def test_a_dead_worker_is_restarted_twice() -> None:
     ended([ActorDiedError()], workers=1)
     ended([RuntimeError("Connection closed by peer"), ActorDiedError()], workers=2, deaths=2)
-    with pytest.raises(UserError, match=r"worker of the training of a/b/0 died 3 times: a worker failed"):
+    with pytest.raises(
+        UserError, match=r"worker of the training of a/b/0 died 3 times without .*: a worker failed"
+    ):
         ended([ActorDiedError()], workers=1, deaths=3)
 
 
@@ -57,7 +59,7 @@ def test_a_preempted_node_is_the_death_of_a_worker(root: Path, monkeypatch: pyte
 
     monkeypatch.setattr(TorchTrainer, "fit", fit)
     monkeypatch.setattr(Cluster, "claim", lambda *_: {"CPU": 1.0})
-    with pytest.raises(UserError, match=r"died 3 times: .*node preemption") as caught:
+    with pytest.raises(UserError, match=r"died 3 times without .*: .*node preemption") as caught:
         train_workers.fit(job(root, recipe("baseline")), [2], "no", replace(HERE, private=False))
     assert "Its nodes were preempted" in caught.value.remedy
     assert limits == [0] * 3
@@ -373,25 +375,39 @@ def test_a_private_cluster_takes_the_largest_number_of_workers(
     assert numbers == [2]
 
 
-def test_only_deaths_without_a_new_checkpoint_end_an_elastic_training(
-    root: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("worlds", [[2], [1, 2, 4]], ids=["fixed", "elastic"])
+@pytest.mark.parametrize(
+    "error",
+    [
+        WorkerGroupError("a worker failed", {0: ActorDiedError()}),
+        PreemptionError(PreemptionInfo(deadline_ms=0, preempted_node_to_ranks={"b": [1]})),
+    ],
+    ids=["killed", "preempted"],
+)
+def test_only_deaths_without_a_new_checkpoint_end_a_training(
+    error: Exception, worlds: list[int], root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nodes leave five times, each time after a checkpoint; then a worker dies three times at one step."""
+    """Nodes leave five times, each time after a checkpoint; then a worker dies three times at one step. The
+    checkpoint of another recipe has a larger number of steps."""
     cluster = Cluster(private=False, name="a cluster", cpus=8, gpus=0)
     training = job(root, recipe("baseline"))
     monkeypatch.setattr(Cluster, "claim", lambda *_: {"CPU": 1.0})
     assert training.state is not None
-    state = training.state / "tiny/baseline/0-abc"
+    state, other = (training.state / f"tiny/baseline/0-{digest}" for digest in ("abc", "def"))
     state.mkdir(parents=True)
+    other.mkdir()
+    (other / "00000900.pt").touch()
     starts = []
 
     def fit(trainer: Any) -> Any:
-        starts.append((type(trainer), trainer.scaling_config.num_workers, trainer.worlds))
+        starts.append((type(trainer), trainer.scaling_config.num_workers))
         if len(starts) <= 5:
             (state / f"{len(starts):08d}.pt").touch()
-        raise WorkerGroupError("a worker failed", {0: ActorDiedError()})
+        raise error
 
     monkeypatch.setattr(TorchTrainer, "fit", fit)
-    with pytest.raises(UserError, match="died 3 times"):
-        train_workers.fit(training, [1, 2, 4], "no", cluster)
-    assert starts == [(lean_trainer.ElasticTrainer, (1, 4), (1, 2, 4))] * 7
+    with pytest.raises(UserError, match=r"died 3 times without a new checkpoint: .") as caught:
+        train_workers.fit(training, worlds, "no", cluster)
+    assert "\n" not in caught.value.what
+    trainer = lean_trainer.ElasticTrainer if len(worlds) > 1 else TorchTrainer
+    assert starts == [(trainer, (1, 4) if len(worlds) > 1 else 2)] * 7
