@@ -88,6 +88,9 @@ TABLE: list[Row] = [
     (ALL, ANCHOR, "optimizer.clip_norm", None, "Proxy-Anchor code"),
     # Proxy-Anchor
     (ALL, "proxy_anchor", "batch.size", 180, "Proxy-Anchor README"),
+    (ALL, "proxy_anchor_resnet50", "batch.size", 120, "Proxy-Anchor README, commands for ResNet-50"),
+    (ALL, "proxy_anchor_resnet50", "backbone.name", RESNET, "Proxy-Anchor code: torchvision"),
+    (ALL, "proxy_anchor_resnet50", "backbone.batch_norm_momentum", None, "torch's default, 0.1"),
     (ALL, "proxy_anchor", "batch.sampling", "shuffled", "Proxy-Anchor code"),
     (ALL, "proxy_anchor", "pooling.name", "average_max", "Proxy-Anchor code"),
     (ALL, "proxy_anchor", "optimizer.multipliers", {"proxies": 100.0}, "Proxy-Anchor code"),

@@ -188,7 +188,7 @@ CASES = [
     Case(run("parts", "multihead-figure-8-multihead-dim-256"), "dim", 256, ""),
     # the protocol of a row
     Case(run("cub", ROW), "training.protocol", "published", ""),
-    Case(run("cub", "multihead-figure-1-proxy-anchor"), "training.protocol", "selected", ""),
+    Case(run("cub", "multihead-figure-1-proxy-anchor"), "training.protocol", "published", ""),
     Case(run("landmarks", "irt-table-6-lambda-1-0"), "training.protocol", "selected", ""),
     Case(run("sop", "irt-table-6-lambda-1-0"), "training.protocol", "published", ""),
     Case(run("cub", PROXY), "training.protocol", "refit", ""),

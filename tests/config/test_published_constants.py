@@ -25,6 +25,12 @@ IN_EPOCHS: dict[str, dict[str, tuple[int, int, int | None]]] = {
         "sop": (1, 60, 20),
         "inshop": (1, 60, 20),
     },  # Proxy-Anchor README
+    "proxy_anchor_resnet50": {
+        "cub": (5, 60, 5),
+        "cars": (5, 60, 10),
+        "sop": (5, 60, 20),
+        "inshop": (5, 60, 20),
+    },  # Proxy-Anchor README, commands for ResNet-50; the last two are ours
     "proxy_nca": {
         "cub": (5, 45, None),
         "cars": (5, 45, None),

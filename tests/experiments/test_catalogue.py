@@ -21,7 +21,7 @@ PUBLISHED = [item for item in studies().values() if item.is_published]
 ITEMS = {
     "crt": [*(f"table {n}" for n in range(1, 11)), *(f"figure {n}" for n in (1, 2, 3))],
     "multihead": [
-        *(f"table {n}" for n in (1, 2, 3, 4)), "section 4.5", "figure 1", "figure 2", "figure 3", "figure 4",
+        *(f"table {n}" for n in (1, 2, 3)), "section 4.5", "figure 1", "figure 2", "figure 3", "figure 4",
         "figure 5a", "figure 5b", "figure 6", "figure 7", "figure 8",
     ],
     "gsp": [
