@@ -20,6 +20,7 @@ from ray.train import Result, ScalingConfig
 from ray.train.torch import TorchTrainer
 from ray.train.v2._internal.callbacks import DatasetsCallback
 from ray.train.v2._internal.callbacks.placement_group_callback import PlacementGroupCleanerCallback
+from ray.train.v2._internal.execution.context import TrainContext, get_train_context
 from ray.train.v2._internal.execution.scaling_policy import ElasticScalingPolicy, FixedScalingPolicy
 
 OVERRIDDEN = (
@@ -29,7 +30,16 @@ OVERRIDDEN = (
     FixedScalingPolicy.after_controller_start,
     FixedScalingPolicy._maybe_send_resource_request,
     ElasticScalingPolicy._count_possible_workers,
+    TrainContext.__dataclass_fields__["preemption_context"],
 )
+
+
+def preempted() -> bool:
+    """Whether Ray has announced, to this worker, the loss of a node of the workers. Ray tells all of them.
+
+    ray.train.get_preemption_info waits for all workers at each call, and rank 0 alone writes checkpoints.
+    """
+    return get_train_context().preemption_context.preemption_info is not None
 
 
 class LeanTrainer(TorchTrainer):

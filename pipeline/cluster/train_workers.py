@@ -7,6 +7,7 @@ run.
 
 import contextlib
 import dataclasses
+import functools
 import itertools
 import logging
 import shutil
@@ -15,7 +16,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,7 @@ from unseen.runtime.leftovers import owned
 from unseen.runtime.memory import memory_problem
 from unseen.runtime.progress import terminal_columns
 from unseen.training.job import Job, Loop
+from unseen.training.worker import stays
 
 RESIZE_SECONDS = 60.0  # between two comparisons of the number of workers with the resources
 _RETRIES = 2  # of a run whose worker died and that wrote no checkpoint since its start
@@ -198,9 +200,11 @@ def work(config: dict[str, Any]) -> dict[str, Any]:
     import ray.train.torch
     import torch
 
-    train = config["loop"]
-    if train is None:
+    loop = config["loop"]
+    if loop is None:
         from unseen.training.loop import train
+
+        loop = functools.partial(train, preempted=_preemption())
 
     job: Job = config["job"]
     if config["shared"] is not None:
@@ -214,13 +218,22 @@ def work(config: dict[str, Any]) -> dict[str, Any]:
     sys.stderr = Console(config["console"], config["columns"])
     logging.getLogger("ray.train").setLevel(logging.CRITICAL)  # the stage prints the error, once
     try:
-        result = train(job, context.get_world_rank(), context.get_world_size(), device)
+        result = loop(job, context.get_world_rank(), context.get_world_size(), device)
     except Exception as error:
         problem = memory_problem(error)
         if problem is None:
             raise
         raise problem from error  # with a RuntimeError of one of several workers, the run would start again
     return {"result": result, "began": began, "ended": time.time()}
+
+
+def _preemption() -> Callable[[], bool]:
+    """Whether Ray has announced the loss of a node of the workers. False where Ray's internals differ."""
+    try:
+        from unseen.cluster.lean_trainer import preempted
+    except (ImportError, AttributeError):
+        return stays
+    return preempted
 
 
 def raise_unless_dead(

@@ -76,6 +76,32 @@ def _end(*_: object) -> None:
     raise _Terminated(128 + signal.SIGTERM)
 
 
+@contextlib.contextmanager
+def ending_late() -> Iterator[Callable[[], bool]]:
+    """A block that SIGTERM does not interrupt: the stage ends after it. The block receives a function that
+    tells whether SIGTERM came, after which it has _GRACE seconds.
+
+    In a thread and in a process that is no stage, signals remain as they are.
+    """
+    in_main_thread = threading.current_thread() is threading.main_thread()
+    if not in_main_thread or signal.getsignal(signal.SIGTERM) is not _end:
+        yield lambda: False
+        return
+    came = threading.Event()
+
+    def note(*_: object) -> None:
+        start_closing()
+        came.set()
+
+    signal.signal(signal.SIGTERM, note)
+    try:
+        yield came.is_set
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN if came.is_set() else _end)
+    if came.is_set():
+        raise _Terminated(128 + signal.SIGTERM)
+
+
 def main(run: Callable[..., None], *axes: str) -> None:
     """Runs `run(**{axis: value})` as the body of a stage script; `axes` are its positional arguments
     (dataset, method, fold, seed). A limit of memory below the needs of torch, FAISS and OpenBLAS is an error

@@ -19,6 +19,7 @@ from unseen.runtime.cores import loader_threads_of
 from unseen.runtime.device.world import world_size
 from unseen.runtime.errors import UserError
 from unseen.runtime.progress import Progress
+from unseen.runtime.stage import ending_late
 from unseen.training import history
 from unseen.training.gather import assert_same_on_all_workers
 from unseen.training.job import Job, check_world
@@ -32,19 +33,26 @@ from unseen.training.state import remove_states
 from unseen.training.step import NotFinite, Step, SubmittedStep, train_step
 from unseen.training.transfer import moved
 from unseen.training.validation import METRICS, validate, watch_test
-from unseen.training.worker import Worker
+from unseen.training.worker import Worker, stays
 
 Report = Callable[[history.Row], None]
 
 
-def train(job: Job, rank: int, world: int, device: torch.device, report: Report | None = None) -> history.Row:
+def train(
+    job: Job,
+    rank: int,
+    world: int,
+    device: torch.device,
+    report: Report | None = None,
+    preempted: Callable[[], bool] = stays,
+) -> history.Row:
     """Trains `job` and writes its outputs; resumes an earlier, killed run of the same job.
 
     `world` workers share a process group; one worker needs none. `report` is called on every worker for each
     row of the history with iteration, epoch, loss and the validation metrics. A resumed run reports the rows
     before its checkpoint again: the receiver may have lost them. Returns the last row (history.py) with
     `best_iteration` (without validation the last one) and `best`, the selection metric of the best
-    validation, if there was one.
+    validation, if there was one. While `preempted()`, every step has a checkpoint.
 
     Raises UserError for bad data, a batch that the workers cannot share, a loss that is not finite, a full
     disk, and a damaged state.
@@ -55,7 +63,7 @@ def train(job: Job, rank: int, world: int, device: torch.device, report: Report 
     with reproducible(device, job.threads):
         with clock.phase("start_up"):
             loader_threads = job.loader_threads or loader_threads_of(world)
-            run = start_or_resume(begin(job, Worker(rank, world, device, loader_threads), clock))
+            run = start_or_resume(begin(job, Worker(rank, world, device, loader_threads, preempted), clock))
         for row in run.record.rows:
             _report(row, report)
         with run.background:
@@ -103,15 +111,15 @@ def _train_until(run: TrainingRun, stop: int, report: Report | None, progress: P
     The numbers of a step are read after the next step is queued, so that a GPU does not wait for the host;
     before a row of the history ends, and before a checkpoint is written, those of all steps. Only rank 0
     writes checkpoints, so another worker can read the numbers of such a step later. Reads communicate
-    nothing.
+    nothing. SIGTERM to a stage ends it after the present step and a checkpoint of it.
     """
     record, training = run.record, run.recipe.training
     batches = run.loader.iterate(record.iteration, stop)
     unread: SubmittedStep | None = None
-    note = ""
-    with contextlib.closing(batches):  # ends the loader's threads
+    note, ends = "", False
+    with contextlib.closing(batches), ending_late() as terminated:  # ends the loader's threads
         on_device = moved(batches, run.worker.device)
-        while record.iteration < stop and not run.finished:
+        while record.iteration < stop and not run.finished and not ends:
             run.background.raise_failure()
             with run.clock.phase("data_wait"):
                 batch = next(on_device)
@@ -120,14 +128,14 @@ def _train_until(run: TrainingRun, stop: int, report: Report | None, progress: P
             record.iteration += 1
             row_ends = record.iteration % training.validate_every == 0 or record.iteration == run.length
             at_interval = record.iteration % run.job.checkpoint_every == 0
-            saves = at_interval and not row_ends and save_is_due(run)
-            reads_all = row_ends or saves or record.iteration == stop
+            ends = terminated()
+            saves = not row_ends and (run.worker.preempted() or (at_interval and save_is_due(run)))
+            reads_all = row_ends or saves or ends or record.iteration == stop
             with run.clock.phase("step"):
-                for each in (unread, submitted if reads_all else None):
-                    if each is not None:
-                        step = _numbers(run, each)
-                        record.add(step)
-                        note = _note(step, run)
+                for each in filter(None, (unread, submitted if reads_all else None)):
+                    step = _numbers(run, each)
+                    record.add(step)
+                    note = _note(step, run)
             unread = None if reads_all else submitted
             if row_ends:
                 _end_row(run, submitted.learning_rate, report)
@@ -135,6 +143,8 @@ def _train_until(run: TrainingRun, stop: int, report: Report | None, progress: P
                 save(run)
             if progress is not None:
                 progress.advance(run.recipe.batch.size, note)
+        if ends:
+            save(run)
 
 
 def _submit(run: TrainingRun, batch: TrainBatch) -> SubmittedStep:
@@ -191,7 +201,7 @@ def _end_row(run: TrainingRun, learning_rate: float, report: Report | None) -> N
         record.best_iteration = record.iteration
     if of_test:
         _keep_best_on_test(run, of_test[training.selection_metric])
-    if save_is_due(run):
+    if run.worker.preempted() or save_is_due(run):
         save(run)
     run.live.show(record.rows)
     _report(record.rows[-1], report)

@@ -16,6 +16,7 @@ import torch
 from ray.exceptions import ActorDiedError
 from ray.train import ControllerError, PreemptionError, PreemptionInfo, ScalingConfig, WorkerGroupError
 from ray.train.torch import TorchTrainer
+from ray.train.v2._internal.execution.preemption import PreemptionContext
 from ray.train.v2._internal.execution.scaling_policy import ScalingPolicy
 
 from tests.training.jobs import job, recipe
@@ -343,6 +344,25 @@ def test_a_worker_whose_memory_is_full_ends_the_run_with_a_message(
         ended([RuntimeError("Connection closed by peer"), caught.value], workers=2)
     with pytest.raises(RuntimeError, match="a defect"):
         train_workers.work(config)
+
+
+def test_a_worker_reads_the_notice_of_ray_without_waiting_for_the_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    info = PreemptionInfo(deadline_ms=0, preempted_node_to_ranks={"b": [1]})
+    notice = PreemptionContext()
+    context = SimpleNamespace(preemption_context=notice)
+    monkeypatch.setattr(lean_trainer, "get_train_context", lambda: context)
+    preempted = train_workers._preemption()
+    assert not preempted()
+    notice.preemption_info = info
+    assert preempted()
+
+
+@pytest.mark.usefixtures("without_module")
+def test_a_worker_of_another_ray_has_no_notice(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray.train.v2._internal.execution.context", None)
+    assert not train_workers._preemption()()
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """An interrupted training: resumed to the same bytes, or refused."""
 
+import dataclasses
 import functools
 import multiprocessing
 import os
@@ -13,6 +14,7 @@ import torch
 
 from tests.training.jobs import job, killed_at, log_of, output_bytes, recipe, states_of, trained
 from unseen.methods.artifact import saved_state
+from unseen.runtime import stage
 from unseen.runtime.errors import UserError
 from unseen.training import checkpoint, loop, outputs, pace
 from unseen.training.job import Job
@@ -93,6 +95,51 @@ def test_best_weights_are_a_model_and_a_resumed_run_ends_with_the_same_bytes(
     _interrupted(broken, (7, 11))
     assert [record.best_iteration for record in records] == [records[0].best_iteration] * 2
     assert output_bytes(broken) == output_bytes(straight)
+
+
+@pytest.mark.parametrize("step", [3, 4], ids=["between rows", "at the end of a row"])
+def test_a_terminated_stage_writes_a_checkpoint_and_resumes_to_the_same_bytes(
+    root: Path,
+    uninterrupted_bytes: Callable[[str], dict[str, bytes]],
+    monkeypatch: pytest.MonkeyPatch,
+    step: int,
+) -> None:
+    take = loop.train_step
+
+    def train_step(learner: Any, batch: Any, *arguments: Any) -> Any:
+        if batch.step == step:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return take(learner, batch, *arguments)
+
+    broken = dataclasses.replace(job(root, recipe("irt")), checkpoint_every=100)
+    monkeypatch.setattr(stage, "start_closing", lambda: None)  # its timer would end the tests
+    handler = signal.signal(signal.SIGTERM, stage._end)
+    try:
+        with monkeypatch.context() as patch, pytest.raises(SystemExit, match="143"):
+            patch.setattr(loop, "train_step", train_step)
+            loop.train(broken, 0, 1, CPU)
+        assert signal.getsignal(signal.SIGTERM) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGTERM, handler)
+    (state,) = states_of(broken)
+    assert [path.name for path in state.glob("*.pt")] == [f"{step + 1:08d}.pt"]
+    loop.train(broken, 0, 1, CPU)
+    assert log_of(broken)["resumed_at"] == [step + 1]
+    assert output_bytes(broken) == uninterrupted_bytes("irt")
+
+
+def test_a_training_with_notice_of_a_lost_machine_writes_each_step(
+    root: Path, uninterrupted_bytes: Callable[[str], dict[str, bytes]]
+) -> None:
+    steps = iter(range(100))
+    broken = dataclasses.replace(job(root, recipe("irt")), checkpoint_every=100)
+    with killed_at(9):
+        loop.train(broken, 0, 1, CPU, preempted=lambda: next(steps) >= 6)
+    (state,) = states_of(broken)
+    assert sorted(path.name for path in state.glob("*.pt")) == ["00000008.pt", "00000009.pt"]
+    loop.train(broken, 0, 1, CPU)
+    assert log_of(broken)["resumed_at"] == [9]
+    assert output_bytes(broken) == uninterrupted_bytes("irt")
 
 
 def _train_and_die(job: Job, iteration: int) -> None:
