@@ -33,7 +33,7 @@ from unseen.evaluation.evaluate import Extent, evaluate
 from unseen.evaluation.external import Settings
 from unseen.evaluation.metrics import Rows
 from unseen.evaluation.sides import Sides
-from unseen.evaluation.vectors import Vectors, column_of, matrix_of, sides_of
+from unseen.evaluation.vectors import ONE_MODEL, column_of, matrix_of, unit_vectors
 from unseen.runtime.errors import UserError
 
 K = (1, 3, 5, 10, 20, 100, 1000)
@@ -73,12 +73,14 @@ def evaluate_task(folder: Path, queries: Path, corpus: Path, name: str) -> dict[
 
     folder: contains the tables of `qrels` (query-id, corpus-id, score). queries, corpus: tables, or folders
     of tables, with the columns `id` and `embedding`. Raises UserError for an unknown task, a table that is
-    damaged, and a line of qrels whose query has no vector.
+    damaged, a vector that is zero or not finite, and a line of qrels whose query has no vector.
     """
     if name not in TASKS:
         raise UserError(f"Unknown task {name}.", f"Known are: {', '.join(TASKS)}.")
     qrels = read_qrels(folder / "qrels")
     sides = [_vectors(path) for path in (queries, corpus)]
+    if (dims := [x.shape[1] for _, x in sides])[0] != dims[1]:
+        raise UserError(f"{queries} has {dims[0]:,} dimensions, {corpus} {dims[1]:,}.", ONE_MODEL)
     if missing := qrels.keys() - set(sides[0][0].tolist()):
         raise UserError(f"{queries} has no vector of query {min(missing)}.", "Embed all queries.")
     task = TASKS[name]
@@ -116,28 +118,29 @@ def read_qrels(path: Path) -> dict[str, dict[str, int]]:
 
 
 def _vectors(path: Path) -> tuple[np.ndarray, np.ndarray]:
-    """Ids as text, and (N, D) vectors."""
+    """Ids as text, and (N, D) unit vectors."""
     ids, embeddings = [], []
     for file in table_files(path):
         table = read_table(file, "Write the file again.")
         if missing := {"id", "embedding"} - set(table.column_names):
             raise UserError(f"{file} has no column {', '.join(sorted(missing))}.", "Write both.")
         ids += list(map(str, column_of(file, table, "id").tolist()))
-        embeddings.append(matrix_of(file, table["embedding"]))
+        embeddings.append(unit_vectors(matrix_of(file, table["embedding"]), str(file), normalize=True))
     if len(set(ids)) < len(ids):
         raise UserError(f"{path} has ids that occur twice.", "Write each image once.")
     return np.array(ids), np.concatenate(embeddings)
 
 
 def runs(
-    query_ids: np.ndarray, queries: np.ndarray, corpus_ids: np.ndarray, corpus: np.ndarray
+    query_ids: np.ndarray,
+    queries: Float32[np.ndarray, "Q D"],
+    corpus_ids: np.ndarray,
+    corpus: Float32[np.ndarray, "N D"],
 ) -> Iterator[tuple[str, dict[str, float]]]:
     """Each query with the similarities of its run by id, in the order of mteb's heap."""
-    unit = [x / np.linalg.norm(x, axis=1, keepdims=True) for x in (np.asarray(queries), np.asarray(corpus))]
-    first, second = (x.astype(np.float32) for x in unit)
     names = corpus_ids.tolist()
-    for start in range(0, len(first), _BLOCK):
-        similarities: Float32[np.ndarray, "B N"] = first[start : start + _BLOCK] @ second.T
+    for start in range(0, len(queries), _BLOCK):
+        similarities: Float32[np.ndarray, "B N"] = queries[start : start + _BLOCK] @ corpus.T
         order = np.argsort(-similarities, axis=1, kind="stable")[:, :TOP]
         for query, row, near in zip(query_ids[start:].tolist(), similarities, order, strict=False):
             heap: list[tuple[float, str]] = []
@@ -193,9 +196,9 @@ def _discounted(gains: Float64[np.ndarray, "K"]) -> float:
 def exact(
     qrels: Qrels,
     query_ids: np.ndarray,
-    queries: np.ndarray,
+    queries: Float32[np.ndarray, "Q D"],
     corpus_ids: np.ndarray,
-    corpus: np.ndarray,
+    corpus: Float32[np.ndarray, "N D"],
     is_landmarks: bool = False,
 ) -> dict[str, Any]:
     """The metrics of evaluate.py with intervals, or `reason`, why the qrels do not define them."""
@@ -204,13 +207,10 @@ def exact(
     numbers, labels = _classes(qrels, query_ids, corpus_ids)
     if labels is None:
         return {"reason": "the relevant rows of a query are not all images of one class in the corpus"}
-    settings = Settings(normalize=True)
-    rows = [numbers[name] for name in ("query", "corpus")]
-    sides = []
-    for of_side, embeddings in zip(rows, (queries, corpus), strict=True):
-        checked = sides_of(Vectors(embeddings, labels[of_side], where="the vectors"), normalize=True)
-        sides.append(Rows(of_side, labels[of_side], checked.queries.embedding))
-    metrics, _ = evaluate(Sides(*sides), {}, settings.protocol(), Extent(), tile_counter(), progress=False)
+    given = ((numbers["query"], queries), (numbers["corpus"], corpus))
+    sides = Sides(*(Rows(of_side, labels[of_side], embeddings) for of_side, embeddings in given))
+    protocol = Settings(normalize=True).protocol()
+    metrics, _ = evaluate(sides, {}, protocol, Extent(), tile_counter(), progress=False)
     return metrics
 
 

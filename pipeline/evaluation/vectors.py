@@ -27,7 +27,7 @@ from unseen.runtime.errors import UserError
 from unseen.runtime.files import regular
 
 COLUMNS = "label, embedding, and optionally row_id, is_query, is_gallery"
-_ONE_MODEL = "Write vectors of one model, with equally many dimensions."
+ONE_MODEL = "Write vectors of one model, with equally many dimensions."
 _LISTS = (
     pa.types.is_list,
     pa.types.is_large_list,
@@ -87,7 +87,7 @@ def _joined(path: Path, parts: list[Vectors]) -> Vectors:
             raise UserError(f"{absent[0]} has no column {name}, unlike other files of {path}.", "Add it.")
         widths = [values.shape[1:] for values in of_files if values is not None]
         if len(set(widths)) > 1:
-            raise UserError(f"The files of {path} have vectors of {sorted(set(widths))}.", _ONE_MODEL)
+            raise UserError(f"The files of {path} have vectors of {sorted(set(widths))}.", ONE_MODEL)
         columns[name] = None if absent else np.concatenate(of_files)
     return Vectors(**columns, where=str(path))
 
@@ -114,22 +114,19 @@ def sides_of(vectors: Vectors, normalize: bool = False, gallery: Vectors | None 
     """The sides of vectors: their queries, and their gallery or that of the images of `gallery`, which are
     then other images, whatever their row ids.
 
-    normalize: divide each vector by its length, in float64, for lengths of any magnitude. Otherwise vectors
-    must have the length 1 (to 1e-3) and keep their bits.
-
     Raises UserError if there is no row, the values are not real numbers, the numbers of vectors and labels
-    differ, a label or a value of a vector is missing, a row id occurs twice, a vector is zero or, unless
-    `normalize`, has another length, or if the kinds of labels or the dimensions of the two differ.
+    differ, a label is missing, a row id occurs twice, for vectors that `unit_vectors` refuses, or if the
+    kinds of labels or the dimensions of the two differ.
     """
     both = [vectors] if gallery is None else [vectors, gallery]
     ids = [_row_ids(each) for each in both]
     labels = _numbered(both)
-    units = [_unit(each.embedding, each.where, normalize) for each in both]
+    units = [unit_vectors(each.embedding, each.where, normalize) for each in both]
     if gallery is not None:
         dims = [unit.shape[1] for unit in units]
         if dims[0] != dims[1]:
             raise UserError(
-                f"{vectors.where} has {dims[0]:,} dimensions, {gallery.where} {dims[1]:,}.", _ONE_MODEL
+                f"{vectors.where} has {dims[0]:,} dimensions, {gallery.where} {dims[1]:,}.", ONE_MODEL
             )
         if min(each.min() for each in ids) < 0:
             raise UserError(f"{vectors.where} or its gallery has a negative row id.", "Number from 0.")
@@ -168,7 +165,15 @@ def _row_ids(vectors: Vectors) -> Int64[np.ndarray, "N"]:
     return rows
 
 
-def _unit(embeddings: np.ndarray, where: str, normalize: bool) -> Float32[np.ndarray, "N D"]:
+def unit_vectors(embeddings: np.ndarray, where: str, normalize: bool) -> Float32[np.ndarray, "N D"]:
+    """Vectors of length 1. where: begins the messages.
+
+    normalize: divide each vector by its length, in float64, for lengths of any magnitude. Otherwise vectors
+    must have the length 1 (to 1e-3) and keep their bits.
+
+    Raises UserError that names the first row with NaN or infinity, of a zero vector or, unless `normalize`,
+    of another length.
+    """
     if embeddings.dtype.itemsize > 8:  # longdouble; a value beyond float64 becomes infinity
         with np.errstate(over="ignore"):
             embeddings = embeddings.astype(np.float64)
@@ -308,7 +313,7 @@ def matrix_of(path: Path, column: pa.ChunkedArray) -> np.ndarray:
         row = int(np.flatnonzero(lengths != lengths[0])[0])
         raise UserError(
             f"{path}: the vector of row 0 has {lengths[0]:,} dimensions, that of row {row} {lengths[row]:,}.",
-            _ONE_MODEL,
+            ONE_MODEL,
         )
     chunks = [chunk.flatten() for chunk in column.chunks]
     if missing := sum(values.null_count for values in chunks):

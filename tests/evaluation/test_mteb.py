@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tests.vectors import unit
 from unseen.cli import main as cli
 from unseen.evaluation.external import evaluate_vectors
 from unseen.evaluation.mteb import K, evaluate_task, exact, mteb_scores, runs
@@ -51,6 +52,7 @@ def task(seed: int) -> tuple[dict[str, dict[str, int]], dict[str, Run]]:
     count = int(random.integers(3, 10))
     labels, x = random.integers(0, 4, count), random.integers((2, -1), (5, 2), (count, 2))
     x[random.random(count) < 0.3] = x[0]
+    x = unit(x)
     ids = np.array([str(number) for number in random.permutation(count)])
     qrels = {
         str(ids[i]): {str(ids[j]): int(random.integers(0, 3)) for j in range(count) if labels[i] == labels[j]}
@@ -81,7 +83,7 @@ def test_a_thousand_tasks_equal_the_definition() -> None:
 
 def test_a_duplicate_costs_a_hit_in_mteb_alone() -> None:
     """docs/mteb.md: b, the copy of a, is dropped; a remains, which is no answer to itself."""
-    x, ids = np.array([[1.0, 0], [1.0, 0], [0.8, 0.6]]), np.array(["a", "b", "c"])
+    x, ids = unit(np.array([[1.0, 0], [1.0, 0], [0.8, 0.6]])), np.array(["a", "b", "c"])
     run = dict(runs(ids[:1], x[:1], ids, x))
     qrels = {"a": {"b": 1}}
     assert mteb_scores(qrels, iter(run.items()), True)["hit_rate_at_1"] == 0.0
@@ -143,3 +145,27 @@ def test_refuses_another_task(files: Any) -> None:
     pq.write_table(pq.read_table(vectors).slice(1), root / "less.parquet")
     with pytest.raises(UserError, match="has no vector of query image 0"):
         evaluate_task(root / "SOPI2IRetrieval", root / "less.parquet", vectors, "SOPI2IRetrieval")
+
+
+@pytest.mark.parametrize("side", ["queries", "corpus"])
+@pytest.mark.parametrize(
+    ("row", "message"), [([0.0] * 20, "the vector of row 2 is zero"), ([np.nan] * 20, "first in row 2")]
+)
+def test_refuses_a_vector_without_a_direction(files: Any, side: str, row: list[float], message: str) -> None:
+    root, x, _ = files
+    table = pq.read_table(root / "x.parquet")
+    wrong = table.set_column(1, "embedding", [[*x[:2], row, *x[3:]]])
+    pq.write_table(wrong, root / "wrong.parquet")
+    paths = {
+        name: root / ("wrong.parquet" if name == side else "x.parquet") for name in ("queries", "corpus")
+    }
+    with pytest.raises(UserError, match=rf"wrong\.parquet: .*{message}"):
+        evaluate_task(root / "SOPI2IRetrieval", **paths, name="SOPI2IRetrieval")
+
+
+def test_refuses_vectors_of_two_models(files: Any) -> None:
+    root, x, _ = files
+    wide = pq.read_table(root / "x.parquet").set_column(1, "embedding", [list(np.repeat(x, 2, axis=1))])
+    pq.write_table(wide, root / "wide.parquet")
+    with pytest.raises(UserError, match=r"x\.parquet has 20 dimensions, .*wide\.parquet 40"):
+        evaluate_task(root / "SOPI2IRetrieval", root / "x.parquet", root / "wide.parquet", "SOPI2IRetrieval")
