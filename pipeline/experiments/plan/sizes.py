@@ -10,9 +10,9 @@ from jaxtyping import Int
 from unseen.config.definitions import Definitions
 from unseen.config.document import Document, Params
 from unseen.config.stages import EnsembleSettings
-from unseen.data.ingest.collection import require_usable
-from unseen.data.ingest.settings import FolderSource, PartsSource, Source
-from unseen.data.ingest.sources import folder
+from unseen.data.ingest.collection import Picture, require_usable
+from unseen.data.ingest.settings import FolderSource, ParquetSource, PartsSource, Source, WebdatasetSource
+from unseen.data.ingest.sources import folder, parquet, webdataset
 from unseen.data.splits import validation_classes
 from unseen.evaluation.settings import Cells, EvaluateSettings, IvfPq, Reduce
 from unseen.experiments.plan.trainings import Training, located
@@ -30,17 +30,20 @@ class Size:
 
 
 def size_of(source: Source) -> Size | None:
-    """The size of a source: of a drawn set from its settings, of a folder from its list of files, of a
-    published set from its published counts. None if none of these exists.
+    """The size of a source: of a drawn set from its settings, of own images from the list of them, of a
+    published set from its published counts. None if none of these exists, or to list the images takes as
+    long as ingest.
 
-    Raises UserError for a folder whose images cannot be used.
+    Raises UserError for own images that cannot be used.
     """
     if isinstance(source, PartsSource):
         labels = np.repeat(np.arange(source.train_classes), source.images_per_class)
         neighbours = source.test_classes * source.images_per_class - 1
         return Size(source.train_classes, len(labels), neighbours, labels)
-    if isinstance(source, FolderSource):
-        pictures = folder.collection(source).in_order()
+    if isinstance(source, FolderSource | ParquetSource | WebdatasetSource):
+        pictures = _listed(source)
+        if pictures is None:
+            return None
         require_usable(pictures, source.path)
         names, labels = np.unique(
             [picture.class_name for picture in pictures if picture.split == "train"], return_inverse=True
@@ -54,6 +57,14 @@ def size_of(source: Source) -> Size | None:
         return None
     neighbours = counts["gallery"].images if "gallery" in counts else counts["test"].images - 1
     return Size(counts["train"].classes, counts["train"].images, neighbours, None)
+
+
+def _listed(source: FolderSource | ParquetSource | WebdatasetSource) -> list[Picture] | None:
+    """The images in row order; None if compressed archives must be inflated first."""
+    if isinstance(source, FolderSource):
+        return folder.collection(source).in_order()
+    listed = parquet.listed(source) if isinstance(source, ParquetSource) else webdataset.listed(source)
+    return None if listed is None else listed.in_order()
 
 
 def require_batches(definitions: Definitions, size: Size, trainings: Iterable[Training]) -> None:

@@ -5,15 +5,17 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 
+from tests.data.ingest.test_packed import members, table, tar
 from tests.params import project
 from unseen.config.definitions import Definitions
 from unseen.config.document import Params
 from unseen.config.layers import dotted
 from unseen.config.place import Place
 from unseen.config.stages import EnsembleSettings
-from unseen.data.ingest.settings import FolderSource, Source
+from unseen.data.ingest.settings import FolderSource, ParquetSource, Source, WebdatasetSource
 from unseen.evaluation.settings import Reduce
 from unseen.experiments.catalogue import entries, study_of
 from unseen.experiments.plan import files
@@ -91,6 +93,23 @@ def test_a_gallery_without_its_queries_has_one_more_neighbour(folder: Path) -> N
     size = size_of(FolderSource(path=str(folder), labels="labels.csv"))
     assert size is not None
     assert (size.neighbours, size.train_classes, size.train_images) == (4, 2, 6)
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "tar", "tar.gz"])
+def test_own_images_in_tables_and_archives_are_counted_without_their_pixels(
+    folder: Path, suffix: str
+) -> None:
+    rows = [(label, b"no image") for label in range(4) for _ in range(3)]
+    options = {"path": str(folder / f"train.{suffix}"), "order": "name"}
+    source: Source = WebdatasetSource(**options)
+    if suffix == "parquet":
+        source = ParquetSource(**options)
+        pq.write_table(table(rows), source.path)
+    else:
+        tar(Path(source.path), members(rows), "w:gz" if suffix.endswith("gz") else "w")
+    size = size_of(source)
+    counts = None if size is None else (size.neighbours, size.train_classes, size.train_images)
+    assert counts == (None if suffix == "tar.gz" else (5, 2, 6))
 
 
 def test_refuses_too_few_classes_before_reading_images(folder: Path) -> None:

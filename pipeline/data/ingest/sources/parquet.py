@@ -7,9 +7,10 @@ file, because rows are read in another order than that of the tables.
 """
 
 import json
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import pyarrow as pa
 
@@ -31,14 +32,33 @@ def collection(source: ParquetSource, scratch: Path) -> Collection:
     image without bytes or with a path that leaves the folder."""
     packed = Packed(source, TABLES)
     images = scratch / "images"
+    slices = Slices(images)
     with unwritable_is_an_error(images), open(images, "wb") as sink:
         for shard in packed.shards:
-            _add(packed, source, shard, sink)
+            for key, values, image in _rows(packed.path(shard), source, [source.images]):
+                if isinstance(image, str):
+                    packed.add(shard, key, values, partial(packed.files.read, image))
+                else:
+                    packed.add(shard, key, values, partial(slices, sink.tell(), len(image)))
+                    sink.write(image)
     return packed.collection()
 
 
-def _add(packed: Packed, source: ParquetSource, shard: str, sink: BinaryIO) -> None:
-    path = packed.path(shard)
+def listed(source: ParquetSource) -> Collection:
+    """The images as a list of which none can be read: the column of images is not. Raises as `collection`
+    does."""
+    packed = Packed(source, TABLES)
+    for shard in packed.shards:
+        for key, values, _ in _rows(packed.path(shard), source, []):
+            packed.add(shard, key, values, bytes)
+    return packed.collection()
+
+
+def _rows(
+    path: Path, source: ParquetSource, images: list[str]
+) -> Iterator[tuple[str, dict[str, Any], bytes | str]]:
+    """Key, label with optional values, and image of each row. images: the column of images; empty: each image
+    is empty."""
     schema = read_schema(path, _REMEDY)
     for name in (source.images, source.labels):
         if schema.names.count(name) != 1:
@@ -48,26 +68,27 @@ def _add(packed: Packed, source: ParquetSource, shard: str, sink: BinaryIO) -> N
                 "Set `images` and `labels` of the source to the names of columns.",
             )
     columns = [name for name in _OPTIONAL if name in schema.names]
-    names, slices, row = _class_names(schema, source.labels), Slices(Path(sink.name)), 0
-    for batch in batches(path, [source.images, source.labels, *columns], ROWS, _REMEDY):
+    names, row = _class_names(schema, source.labels), 0
+    for batch in batches(path, [*images, source.labels, *columns], ROWS, _REMEDY):
         for values in batch.to_pylist():
-            key, label, image = f"{row:09d}", values[source.labels], values[source.images]
+            label = values[source.labels]
             if isinstance(label, int) and 0 <= label < len(names):
                 label = names[label]
-            if isinstance(image, dict):
-                image = image.get("bytes") or image.get("path")
-            if isinstance(image, bytes):
-                read = partial(slices, sink.tell(), len(image))
-                sink.write(image)
-            elif isinstance(image, str) and image and not leaves_its_folder(image):
-                read = partial(packed.files.read, image)
-            else:
-                raise UserError(
-                    f"{path}: the image of row {row} is {image!r}.",
-                    "Write its bytes, or its path relative to the folder of the tables.",
-                )
-            packed.add(shard, key, {name: values[name] for name in columns} | {"label": label}, read)
+            given = {name: values[name] for name in columns} | {"label": label}
+            yield f"{row:09d}", given, _image(values[source.images], path, row) if images else ""
             row += 1
+
+
+def _image(image: Any, path: Path, row: int) -> bytes | str:
+    """The bytes of an image, or its path."""
+    if isinstance(image, dict):
+        image = image.get("bytes") or image.get("path")
+    if isinstance(image, bytes) or (isinstance(image, str) and image and not leaves_its_folder(image)):
+        return image
+    raise UserError(
+        f"{path}: the image of row {row} is {image!r}.",
+        "Write its bytes, or its path relative to the folder of the tables.",
+    )
 
 
 def _class_names(schema: pa.Schema, column: str) -> list[str]:

@@ -6,6 +6,7 @@ birds-000.tar    0001.jpg   0001.cls: 17     or     0001.jpg   0001.json: {"labe
 import json
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from unseen.data.ingest.collection import Collection
@@ -39,6 +40,15 @@ def collection(source: WebdatasetSource, scratch: Path) -> Collection:
             values["label"] = values.get(value or "label")
             packed.add(shard, name, values, partial(archive.read, name))
     return packed.collection()
+
+
+def listed(source: WebdatasetSource) -> Collection | None:
+    """The images as a list of which none can be read; None if an archive must be inflated first. Raises as
+    `collection` does."""
+    if not all(name.lower().endswith(".tar") for name in Packed(source, ARCHIVES).shards):
+        return None
+    with TemporaryDirectory() as scratch:
+        return collection(source, Path(scratch))
 
 
 def _key(name: str) -> tuple[str, str]:
