@@ -33,6 +33,7 @@ from unseen.evaluation.statistics.better import Comparison, Outcome, against, ju
 from unseen.evaluation.tables import SELECTED
 from unseen.experiments.ladder.head import HeadTrainer, require_head
 from unseen.experiments.ladder.head import inputs as head_inputs
+from unseen.experiments.ladder.photos import with_other
 from unseen.frozen.features import features
 from unseen.frozen.labels import FOLDERS, labelled
 from unseen.frozen.linear import LinearTrainer
@@ -136,7 +137,7 @@ def ladder(photos: Path, output: Path, plan: Plan, labels: str = FOLDERS) -> Res
         raise UserError("No test class has two pictures.", "Add pictures of the classes, or change --seed.")
     every = np.arange(len(numbers))
     if plan.other is not None:
-        pictures, numbers = _with_other(pictures, numbers, plan.other, plan.other_labels)
+        pictures, numbers = with_other(pictures, numbers, plan.other, plan.other_labels)
     other = np.arange(len(every), len(numbers))
 
     if plan.head is not None:
@@ -263,34 +264,6 @@ def _record(ap_at_r: Float64[np.ndarray, "Q"], labels: Int64[np.ndarray, "Q"]) -
 
 def _runs(rung: Rung, records: Mapping[str, Record], seed: int) -> dict[Run, Record]:
     return {Run(rung.name, place, seed): record for place, record in records.items()}
-
-
-def _with_other(
-    pictures: Listed, numbers: Int64[np.ndarray, "_"], other: Path, labels: str
-) -> tuple[Listed, Int64[np.ndarray, "N"]]:
-    """All pictures with those of `other` behind them, and their labels, which differ from the first ones.
-
-    Raises UserError for a picture that is in both, and if no class of `other` has two pictures.
-    """
-    more, names = labelled(other, labels)
-    both = set(pictures.sha256)
-    for path, digest in zip(more.paths, more.sha256, strict=True):
-        if digest in both:
-            raise UserError(
-                f"{other / path} is also one of the first photos.",
-                "Name photos of another kind with --other, which no class of the first photos shows.",
-            )
-    added = np.unique(names, return_inverse=True)[1].astype(np.int64)
-    if not max(np.bincount(added)) > 1:
-        raise UserError(f"No class of {other} has two pictures.", "Add pictures, or omit --other.")
-    paths = [str(other.absolute() / path) for path in more.paths]
-    joined = Listed(
-        [*pictures.paths, *paths],
-        [*pictures.sha256, *more.sha256],
-        [*pictures.stamps, *more.stamps],
-        {},
-    )
-    return joined, np.concatenate([numbers, added + numbers.max() + 1])
 
 
 def _task(
