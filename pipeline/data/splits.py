@@ -75,19 +75,24 @@ def validation_classes(model: int, classes: int, folds: int = FOLDS) -> range:
 
 
 def grouped(
-    classes: Sequence[str], share: float, folds: int, seed: int, group_of: Mapping[str, str] | None = None
+    classes: Sequence[str],
+    share: float,
+    folds: int,
+    seed: int,
+    group_of: Mapping[str, str] | None = None,
+    source: str = "The photos",
 ) -> Split:
     """About `share` of the classes are test classes; the others are divided into folds of similar size.
 
     Groups are drawn in random order until the test classes are enough. `group_of`: the group of a class;
     None: each class is a group. Classes of a group are all test classes, or all in one fold, so that no
     training class resembles a test class. Raises UserError for a class without a group and for too few
-    classes or groups.
+    classes or groups. source: what has the classes, for this message.
     """
     names = sorted(set(classes))
     if len(names) < LEAST_CLASSES:
         raise UserError(
-            f"The photos have {len(names)} classes; a comparison on unseen classes needs {LEAST_CLASSES}.",
+            f"{source} have {len(names)} classes; a comparison on unseen classes needs {LEAST_CLASSES}.",
             "Label more products, or search with `unseen index PHOTOS CATALOG` without training.",
         )
     groups: dict[str, list[str]] = {}

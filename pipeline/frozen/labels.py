@@ -6,7 +6,7 @@ CSV       a file with the columns `path` (below the folder of the photos) and `l
 """
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path, PurePosixPath
 
 from unseen.data.ingest.sources.folder import enumerated
@@ -17,23 +17,33 @@ from unseen.runtime.errors import UserError
 NONE, FOLDERS = "none", "folders"
 
 
-def labelled(photos: Path, source: str) -> tuple[Listed, list[str]]:
+def labelled(
+    photos: Path, source: str, check: Callable[[list[str]], object] = len
+) -> tuple[Listed, list[str]]:
     """The pictures of a folder that have a label, and their labels. `source`: as in `labels_of`.
 
+    check: receives the labels before a picture is read, and raises UserError for those that do not suffice.
     Raises UserError if a picture is damaged or none has a label, and as `labels_of` does.
     """
-    pictures = listed(photos)
+    of_names: list[str | None] = []
+
+    def read_labels(names: list[str]) -> None:
+        of_names.extend(labels_of(source, names, photos))
+        present = [label for label in of_names if label is not None]
+        if not present:
+            raise UserError(
+                f"No photo of {photos} has a label.",
+                "Put the photos of each class into its folder, or name a CSV with --labels.",
+            )
+        check(present)
+
+    pictures = listed(photos, check=read_labels)
     if pictures.damaged:
         name, reason = next(iter(pictures.damaged.items()))
         raise UserError(f"{photos / name} cannot be read: {reason}.", "Repair or remove it.")
     columns = pictures.paths, pictures.sha256, pictures.stamps
-    rows = zip(*columns, labels_of(source, pictures.paths, photos), strict=True)
+    rows = zip(*columns, of_names, strict=True)
     chosen = [(path, digest, stamp, label) for path, digest, stamp, label in rows if label is not None]
-    if not chosen:
-        raise UserError(
-            f"No photo of {photos} has a label.",
-            "Put the photos of each class into its folder, or name a CSV with --labels.",
-        )
     paths, digests, stamps, labels = (list(column) for column in zip(*chosen, strict=True))
     return Listed(paths, digests, stamps, {}), labels
 

@@ -4,7 +4,7 @@ import hashlib
 import sys
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path, PurePosixPath
 from types import MappingProxyType
 from typing import NamedTuple
@@ -94,18 +94,23 @@ def picture_names(files: Directory, command: str) -> Names:
 
 
 def listed(
-    photos: Path, processes: int | None = None, unchanged: Mapping[tuple[str, Stamp], str] | None = None
+    photos: Path,
+    processes: int | None = None,
+    unchanged: Mapping[tuple[str, Stamp], str] | None = None,
+    check: Callable[[list[str]], None] | None = None,
 ) -> Listed:
     """Reads every picture below a folder completely, except those in `unchanged`: sha256 by path and stamp.
 
-    The standard error lists what is omitted, as `picture_names` does. Raises UserError if a folder cannot be
-    listed, or for a file name that is not UTF-8.
+    check: receives the names before a picture is read. The standard error lists what is omitted, as
+    `picture_names` does. Raises UserError if a folder cannot be listed, or for a file name that is not UTF-8.
     """
     files = Directory(photos)
     pictures, not_read = picture_names(files, "catalog")
     undecoded = [printable(name) for name in pictures if not is_text(name)]
     if undecoded:
         raise UserError(f"{photos}: file names are not valid UTF-8: {enumerated(undecoded)}.", "Rename them.")
+    if check is not None:
+        check(pictures)
     stamps = {name: _stamp(photos / name) for name in pictures}
     known = unchanged or {}
     digests = {name: known[name, stamps[name]] for name in pictures if (name, stamps[name]) in known}

@@ -123,12 +123,16 @@ def ladder(photos: Path, output: Path, plan: Plan, labels: str = FOLDERS) -> Res
 
     labels: folders, or the path of a CSV (frozen/labels.py). Features are kept in `output`/features. The
     names of the classes that trained the model are beside it (frozen/training_classes.py). Raises UserError
-    if there are too few classes (splits.py), a picture is damaged, no class has two pictures, and as
-    `Embedder` does.
+    for too few classes (splits.py) before a picture is read, if a picture is damaged, no class has two
+    pictures, and as `Embedder` does.
     """
-    pictures, label_of = labelled(photos, labels)
-    names = np.array(label_of)
-    parts = grouped(label_of, plan.test_share, plan.folds, plan.seed, plan.group_of)
+
+    def split(label_of: list[str]) -> Split:
+        source = f"The photos of {photos}"
+        return grouped(label_of, plan.test_share, plan.folds, plan.seed, plan.group_of, source)
+
+    pictures, label_of = labelled(photos, labels, check=split)
+    parts, names = split(label_of), np.array(label_of)
     numbers = np.unique(names, return_inverse=True)[1].astype(np.int64)
     sides = [np.flatnonzero(np.isin(names, sorted(fold))) for fold in parts.folds]
     test = np.flatnonzero(np.isin(names, sorted(parts.test)))

@@ -1,4 +1,4 @@
-"""The photos of a ladder."""
+"""Photos of another kind, on which a ladder also measures its rungs."""
 
 from pathlib import Path
 

@@ -16,6 +16,7 @@ from unseen.evaluation.statistics.better import Family, Verdict, decide
 from unseen.experiments.ladder import ladder as module
 from unseen.experiments.ladder.head import HeadTrainer
 from unseen.experiments.ladder.ladder import Plan, Rung, ladder
+from unseen.frozen import pictures
 from unseen.frozen import tail as adapt
 from unseen.frozen.embedder import Embedder
 from unseen.frozen.linear import LinearTrainer, mapped
@@ -301,6 +302,15 @@ def test_the_command_prints_the_table_and_its_model_builds_a_catalog(
     with pytest.raises(SystemExit):
         cli.main(["ladder", str(photos), str(output), *options, "--groups", str(tmp_path / "none.csv")])
     assert "none.csv cannot be read" in capsys.readouterr().err
+
+
+def test_refuses_too_few_classes_before_a_picture_is_read(
+    network: Network, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    few = save_products(tmp_path / "few", 15, 2)
+    monkeypatch.setattr(pictures, "outcomes", None)
+    with pytest.raises(UserError, match=f"The photos of {few} have 15 classes; .* needs 16"):
+        ladder(few, tmp_path / "out", Plan(network, (32,)))
 
 
 def test_refuses_photos_without_labels_and_damaged_photos(
