@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from jaxtyping import Float64, Int64
 
 from unseen.evaluation.decision import LeftOut
 from unseen.evaluation.statistics.intervals import class_intervals
@@ -51,14 +52,22 @@ def curve(of_catalog: LeftOut, classes: int, confidence: float = 0.95) -> list[P
         score = -1.0 if share == 1 else float(np.nextafter(descending[allowed], np.float32(np.inf)))
         answered = scores >= score
         values = np.stack([answered & right, answered & ~right, ~answered], axis=1).astype(np.float64)
-        ends = class_intervals(values, label, confidence)
-        low, high = ([None] * 3, [None] * 3) if ends is None else (end.tolist() for end in ends)
-        rates = [Rate(*each) for each in zip(values.mean(axis=0).tolist(), low, high, strict=True)]
+        rates = rates_of(values, label, confidence)
         false = float((of_catalog.other >= score).mean())
         points.append(
             Point(score, false, false_of.at(score), rates[0], rates[1], rates[2], wrong_of.at(score))
         )
     return points
+
+
+def rates_of(
+    values: Float64[np.ndarray, "Q F"], labels: Int64[np.ndarray, "Q"], confidence: float = 0.95
+) -> list[Rate]:
+    """The averages of F shares of Q photos."""
+    averages, ends = values.mean(axis=0).tolist(), class_intervals(values, labels, confidence)
+    if ends is None:
+        return [Rate(average, None, None) for average in averages]
+    return [Rate(*each) for each in zip(averages, *(end.tolist() for end in ends), strict=True)]
 
 
 def plain(point: Point) -> dict[str, Any]:
@@ -75,12 +84,13 @@ def lines(points: Sequence[Point]) -> Iterator[str]:
     """The curve as a table."""
     yield "false matches of unknown   right product        wrong product        unknown"
     for point in points:
-        cells = [_cell(rate) for rate in (point.right, point.wrong, point.unknown)]
+        cells = [shown(rate) for rate in (point.right, point.wrong, point.unknown)]
         false = f"{percent(point.false)} (at most {percent(point.false_limit)})"
         yield f"{false:<25}  {cells[0]:<19}  {cells[1]:<19}  {cells[2]}"
 
 
-def _cell(rate: Rate) -> str:
+def shown(rate: Rate) -> str:
+    """`76% (70.1% to 81%)`."""
     if rate.low is None or rate.high is None:
         return percent(rate.value)
     return f"{percent(rate.value)} ({percent(rate.low)} to {percent(rate.high)})"

@@ -155,6 +155,11 @@ def left_out(
     return tables
 
 
+def joined(tables: Sequence[LeftOut]) -> LeftOut:
+    """The photos of several tables, whose labels are those of one set of products."""
+    return LeftOut(*(np.concatenate(columns) for columns in zip(*tables, strict=True)))
+
+
 def best(
     scores: Float[np.ndarray, "Q C"], has_margin: bool
 ) -> tuple[Float32[np.ndarray, "Q"], Int64[np.ndarray, "Q"]]:

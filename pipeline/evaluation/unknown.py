@@ -51,7 +51,7 @@ import numpy as np
 from jaxtyping import Bool, Float64
 from scipy.special import betaincinv, stdtrit
 
-from unseen.evaluation.decision import NEAREST, LeftOut
+from unseen.evaluation.decision import NEAREST, LeftOut, joined
 from unseen.runtime.errors import UserError
 
 LEAST_CLASSES = 8  # products with a false match from which deff is estimated
@@ -168,7 +168,7 @@ def calibrate(
     if trained is not None and count:
         of_catalog = without_trained(of_catalog, classes, trained)
     products, photos = len(np.unique(of_catalog.label)), len(of_catalog.row)
-    evidence = of_catalog if given is None else _joined(of_catalog, given)
+    evidence = of_catalog if given is None else joined([of_catalog, given])
     untrained = " that the model was not trained on" if count else ""
     what = f"{classes - count:,} products with {photos:,} photos{untrained}"
     false = false_bound(evidence, classes - count, confidence)
@@ -240,10 +240,6 @@ def without_trained(of_catalog: LeftOut, classes: int, trained: Bool[np.ndarray,
         )
     remaining = ~trained[of_catalog.label]
     return LeftOut(*(column[remaining] for column in of_catalog))
-
-
-def _joined(first: LeftOut, second: LeftOut) -> LeftOut:
-    return LeftOut(*(np.concatenate(columns) for columns in zip(first, second, strict=True)))
 
 
 def _within(bound: Bound, share: float, problem: str) -> float:
