@@ -1,15 +1,18 @@
 """The command `unseen ladder`."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from unseen.cli.ladder_page import cells, page
+from unseen.cli.ladder_page import COLUMNS, NOTE, cells, page
 from unseen.data.labels import csv_lines, read
-from unseen.evaluation.headline import interval_note
+from unseen.evaluation.curve import shown
+from unseen.evaluation.decision import NEAREST
+from unseen.evaluation.headline import in_percent, interval_note
 from unseen.evaluation.statistics.better import Comparison
-from unseen.experiments.ladder.ladder import Plan, Result, Rung, ladder
+from unseen.evaluation.unknown import percent
+from unseen.experiments.ladder.ladder import Plan, Result, ladder
 from unseen.experiments.ladder.picture import Panel, picture
 from unseen.frozen.network import default_network
 from unseen.runtime.errors import UserError
@@ -40,6 +43,7 @@ def measured_rungs(
         "test_classes": sorted(result.split.test),
         "folds": [sorted(fold) for fold in result.split.folds],
         "shipped": plan.ship and result.chosen.steps > 0,
+        "warning": _warning(result, plan),
     }
     write_json(output / RESULT, content)
     panel = Panel(plan.network.name, content["rungs"], content["chosen"])
@@ -55,16 +59,11 @@ def measured_rungs(
     return "".join(f"{line}\n" for line in _lines(result, plan, output))
 
 
-def _plain(rung: Rung) -> dict[str, object]:
-    compared = {
-        name: None if value is None else value._asdict()
-        for name, value in (
-            ("difference", rung.difference),
-            ("validation_difference", rung.validation_difference),
-            ("other_difference", rung.other_difference),
-        )
-    }
-    return rung._asdict() | compared
+def _plain(value: Any) -> Any:
+    """For JSON, with names in place of named tuples."""
+    if hasattr(value, "_asdict"):
+        value = value._asdict()
+    return {name: _plain(each) for name, each in value.items()} if isinstance(value, dict) else value
 
 
 def _photos(result: Result) -> str:
@@ -77,20 +76,38 @@ def _photos(result: Result) -> str:
 
 def _lines(result: Result, plan: Plan, output: Path) -> Iterator[str]:
     yield f"{plan.network.name}: {_photos(result)}"
-    yield ""
-    yield "rung    pixels  steps  held-out MAP@R  Recall@1  MAP@R                 CPU seconds"
-    for rung in result.rungs:
-        name, size, steps, held_out, recall, interval, seconds = cells(rung)
-        yield f"{name:<6}  {size:>6}  {steps:>5}  {held_out:>14}  {recall:>8}  {interval:<20}  {seconds:>11}"
-    yield ""
-    yield from _verdict(result, plan)
     yield f"Chosen: {result.chosen.name}, {result.chosen.size} pixels."
+    answers, *others = _verdict(result, plan)
+    yield answers
+    yield ""
+    yield from _table([COLUMNS, *map(cells, result.rungs)])
+    yield NOTE
+    yield ""
+    yield from others
     yield f"Page, picture and all numbers: {output / PAGE}, {PICTURE}, {RESULT}"
     yield f"Search with the chosen model: unseen index PHOTOS CATALOG --model {output / 'model'}"
 
 
+def _table(rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    """Rows of cells in columns."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+
+
 def _verdict(result: Result, plan: Plan) -> Iterator[str]:
-    """What pays, what it changes on the unseen classes and on photos of another kind, what was shipped."""
+    """What photos of the test classes get with the chosen rung, what pays, what it changes on photos of
+    another kind, and what was shipped."""
+    chosen = result.chosen
+    answers = f"On the test classes: MAP@R {in_percent(chosen.test, 'map_at_r')}"
+    if of_chosen := chosen.products:
+        answers += (
+            f"; {shown(of_chosen.right)} of the photos get the right product by the rule "
+            f"`{of_chosen.rule}`, {percent(of_chosen.rules[NEAREST].value)} by `{NEAREST}`"
+        )
+    yield f"{answers}."
+    if warning := _warning(result, plan):
+        yield f"Warning: {warning}"
     parts = {"linear": "a linear layer", "head": f"a head ({plan.head})", "adapt": "the last layers"}
     for rung in result.rungs:
         choice, difference = rung.validation_difference, rung.difference
@@ -99,17 +116,30 @@ def _verdict(result: Result, plan: Plan) -> Iterator[str]:
         part = parts[rung.name]
         pays = rung.outcome == "distinct over these classes" and choice.difference > 0
         verdict = "pays here" if pays else f"is not shown to pay here ({rung.outcome})"
-        yield f"Training {part} {verdict}: {_change(choice)} MAP@R on held-out training classes."
         yield (
-            f"On the unseen classes {rung.name} changes MAP@R by {_change(difference)}, "
+            f"Training {part} changes MAP@R on the test classes by {_change(difference)}, "
             f"p = {difference.p_value:.2g}."
         )
+        yield f"{rung.name} {verdict}: {_change(choice)} MAP@R on held-out training classes, which choose."
     yield from _other_lines(result, plan)
     if plan.ship and result.chosen.steps:
         steps = f"{result.chosen.steps:,} steps that held-out classes chose"
         yield f"The written model is {result.chosen.name}, trained on all labelled classes for the {steps}."
         yield "Its accuracy was measured in the comparison, on a model that the training classes trained, not"
         yield "on the written one."
+
+
+def _warning(result: Result, plan: Plan) -> str | None:
+    """A sentence with a remedy if more test photos get a wrong product than the right one."""
+    products = result.chosen.products
+    if products is None or products.right.value >= 0.5:
+        return None
+    right = products.right.value
+    return (
+        f"{plan.network.name} is not suited to these classes, {percent(right)} of the test photos get the "
+        f"right product and {percent(1 - right)} a wrong one: name a network that was trained on classes of "
+        "this kind with --network (individuals of one species need one for re-identification)."
+    )
 
 
 def _other_lines(result: Result, plan: Plan) -> Iterator[str]:

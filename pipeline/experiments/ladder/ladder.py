@@ -34,6 +34,7 @@ from unseen.evaluation.tables import SELECTED
 from unseen.experiments.ladder.head import HeadTrainer, require_head
 from unseen.experiments.ladder.head import inputs as head_inputs
 from unseen.experiments.ladder.photos import with_other
+from unseen.experiments.ladder.products import Products, products
 from unseen.frozen.features import features
 from unseen.frozen.labels import FOLDERS, labelled
 from unseen.frozen.linear import LinearTrainer
@@ -44,6 +45,7 @@ from unseen.frozen.tail import inputs as adapt_inputs
 from unseen.frozen.trained import Task, Trained, Trainer
 from unseen.frozen.training_classes import write_training_classes
 from unseen.runtime.errors import UserError
+from unseen.runtime.progress import Progress
 
 SETTINGS = Settings(recall_at=(1,))
 FEATURES, MODEL = "features", "model"  # in the output directory
@@ -89,6 +91,7 @@ class Rung(NamedTuple):
     adjusted: float | None = None  # its p value
     other: Metrics | None = None  # on the photos of another kind
     other_difference: Comparison | None = None  # the same on these photos
+    products: Products | None = None  # None: all test photos show one product
 
 
 class Result(NamedTuple):
@@ -158,7 +161,10 @@ def ladder(photos: Path, output: Path, plan: Plan, labels: str = FOLDERS) -> Res
     rungs, records = [], {}
     for size, of_size in measured.items():
         vectors = of_size.vectors[np.concatenate([test, other])]
-        rung, of_places = _rung(("frozen", size, 0), of_size.held_out, vectors, classes, of_size.seconds)
+        folds = [of_size.vectors[fold] for fold in sides]
+        rung, of_places = _rung(
+            ("frozen", size, 0), of_size.held_out, folds, vectors, classes, of_size.seconds
+        )
         rungs.append(rung)
         if size == best:
             frozen, records = rung, _runs(rung, of_places, plan.seed)
@@ -219,26 +225,32 @@ def _climbed(
     begin = time.process_time()
     labels, training, test, other = classes.labels, classes.training, classes.test, classes.other
     held_out = {steps: np.full(len(labels), np.nan) for steps in trainer.lengths}
-    for fold in classes.folds:
-        others = np.setdiff1d(training, fold)
-        for trained in trainer.train(_task(others, labels, trainer.lengths, fold)):
-            held_out[trained.steps][fold] = _precision(trained.vectors, labels[fold])
-    length = max(held_out, key=lambda steps: _mean(held_out[steps]))
-    (trained,) = trainer.train(_task(training, labels, (length,), np.concatenate([test, other])))
+    folds: dict[int, list[Float32[np.ndarray, "_ D"]]] = {steps: [] for steps in trainer.lengths}
+    with Progress(f"ladder: {trainer.name}", len(classes.folds) + 1, "trainings") as progress:
+        for fold in classes.folds:
+            others = np.setdiff1d(training, fold)
+            for trained in trainer.train(_task(others, labels, trainer.lengths, fold)):
+                held_out[trained.steps][fold] = _precision(trained.vectors, labels[fold])
+                folds[trained.steps].append(trained.vectors)
+            progress.advance()
+        length = max(held_out, key=lambda steps: _mean(held_out[steps]))
+        (trained,) = trainer.train(_task(training, labels, (length,), np.concatenate([test, other])))
+        progress.advance()
     needed = time.process_time() - begin + (trainer.seconds or seconds)
     of_rung = trainer.name, size, length
-    return *_rung(of_rung, held_out[length], trained.vectors, classes, needed), trained
+    return *_rung(of_rung, held_out[length], folds[length], trained.vectors, classes, needed), trained
 
 
 def _rung(
     of_rung: tuple[str, int, int],
     held_out: Float64[np.ndarray, "N"],
+    folds: Sequence[Float32[np.ndarray, "_ D"]],
     vectors: Float32[np.ndarray, "_ D"],
     classes: _Classes,
     seconds: float,
 ) -> tuple[Rung, dict[str, Record]]:
     """A rung and its records by place. of_rung: name, size and steps. held_out: AP@R of each photo within its
-    fold. vectors: of the test photos, then of those of another kind."""
+    fold. folds: the vectors of each. vectors: of the test photos, then of those of another kind."""
     labels, (test, other) = classes.labels, np.split(vectors, [len(classes.test)])
     records = {HELD_OUT: _record(held_out[classes.training], labels[classes.training])}
     metrics: dict[str, Metrics] = {}
@@ -246,9 +258,11 @@ def _rung(
         if len(photos):
             rows = _rows(own, labels[photos])
             sides, protocol = Sides(rows, rows), SETTINGS.protocol()
-            metrics[place], results = evaluate(sides, {}, protocol, counter=tile_counter())
+            metrics[place], results = evaluate(sides, {}, protocol, counter=tile_counter(), progress=False)
             records[place] = _record(results[SELECTED].ap_at_r, labels[photos])
     rung = Rung(*of_rung, _mean(held_out), metrics[TEST], seconds, other=metrics.get(OTHER))
+    catalogs = [(own, labels[fold]) for own, fold in zip(folds, classes.folds, strict=True)]
+    rung = rung._replace(products=products(catalogs, (test, labels[classes.test])))
     return rung, records
 
 

@@ -68,6 +68,7 @@ def test_evaluates_rungs_on_classes_that_chose_nothing(
         expected = evaluate_vectors(embedder(files), names, recall_at=(1,))
         assert rung.test["map_at_r"] == pytest.approx(expected["map_at_r"], abs=1e-9)
         assert rung.test["classes"] == 10
+        assert rung.products.rules["nearest"].value == pytest.approx(rung.test["recall_at_1"])
     best = max(result.rungs[:2], key=lambda rung: rung.validation)
     assert result.rungs[2].size == best.size
     assert result.chosen.size == best.size
@@ -280,17 +281,27 @@ def test_the_command_prints_the_table_and_its_model_builds_a_catalog(
     cli.main(["ladder", str(photos), str(output), *options, "--groups", str(groups)])
     printed = capsys.readouterr().out
     assert "30 photos of 10 unseen classes, 10 training classes" in printed
-    assert "Training a linear layer is not shown to pay here (too few classes to decide): " in printed
+    lines = printed.splitlines()
+    assert lines[1].startswith("Chosen: ")
+    assert lines[2].startswith("On the test classes: MAP@R "), "the numbers of the test classes are first"
+    assert "of the photos get the right product by the rule `nearest`" in lines[2]
+    assert "linear is not shown to pay here (too few classes to decide): " in printed
     assert "Training the last layers" in printed
     assert f"Page, picture and all numbers: {output / 'ladder.html'}, ladder.svg, ladder.json" in printed
     content = json.loads((output / "ladder.json").read_text())
+    for rung in content["rungs"]:
+        right = rung["products"]["rules"]["nearest"]["value"]
+        assert right == pytest.approx(rung["test"]["recall_at_1"])
+        assert f"{100 * right:.3g}%*" in printed
     html = (output / "ladder.html").read_text()
     chosen = content["chosen"]
     heading = f"<h1>Chosen: {chosen['name']}, {chosen['size']} pixels</h1>"
     parts = [html.index(part) for part in (heading, "<p>Training a linear layer", "<svg", "<h2>Rungs")]
     assert parts == sorted(parts), "the verdict is first"
-    assert f"<td>{100 * chosen['test']['recall_at_1']:.1f}</td>" in html
+    assert f"<td>{100 * chosen['test']['recall_at_1']:.3g}%*</td>" in html
     assert "<h2>Image size" in html
+    assert "<th>whitened class mean</th>" in html
+    assert lines[2].split(" by ")[0] in html
     assert 'src="http' not in html
     assert 'href="http' not in html
     assert (output / "ladder.svg").read_text().count("<circle") == len(content["rungs"])
