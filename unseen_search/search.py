@@ -23,6 +23,7 @@ from unseen.frozen.pictures import picture_names
 from unseen.runtime.errors import UserError
 from unseen.runtime.files import atomic_file, require_replaceable
 from unseen.runtime.names import printable
+from unseen.runtime.text import aligned
 from unseen_search.catalog.answers import Answer
 from unseen_search.catalog.build import build
 from unseen_search.catalog.catalog import ABOUT, CURVE, Catalog
@@ -111,16 +112,16 @@ def measurement(photos: Path, network: Network, labels: str) -> str:
     """
     results = measure(photos, network, labels)
     options = [description(result.network) for result in results]
-    width = max(map(len, options))
     metrics = results[0].metrics
     lines = [
         f"{metrics['queries']:,} photos of {metrics['classes']:,} classes, {interval_note(metrics)}",
         "",
     ]
-    lines.append(f"{'options':<{width}}  {'Recall@1':>8}  {'MAP@R':>5}")
+    rows = [("options", "Recall@1", "MAP@R")]
     for option, result in zip(options, results, strict=True):
-        recall = 100 * float(result.metrics["recall_at_1"])
-        lines.append(f"{option:<{width}}  {recall:8.1f}  {in_percent(result.metrics, 'map_at_r'):>5}")
+        recall = f"{100 * float(result.metrics['recall_at_1']):.1f}"
+        rows.append((option, recall, in_percent(result.metrics, "map_at_r")))
+    lines += aligned(rows, right=(1, 2))
     weights = f" --weights {network.weights}" if network.weights else ""
     lines += ["", f"unseen index PHOTOS CATALOG --network {network.name}{weights} {options[0]}"]
     return "".join(f"{line}\n" for line in lines)

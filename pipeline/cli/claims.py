@@ -15,6 +15,7 @@ from unseen.experiments.claims.run import RESULTS, lines, run
 from unseen.experiments.claims.state import built_in_state_of, state_of
 from unseen.runtime.errors import UserError
 from unseen.runtime.setting_names import suggestion
+from unseen.runtime.text import aligned
 
 
 def listing() -> str:
@@ -32,9 +33,7 @@ def listing() -> str:
         )
         for name, claim in claims().claims.items()
     ]
-    widths = [max(len(row[column]) for row in rows) for column in range(4)]
-    text = ["  ".join((*map(str.ljust, row[:4], widths), row[4])) for row in rows]
-    return "\n".join([*text, "", "docs/claims.md has the effects and their intervals.", ""])
+    return "\n".join([*aligned(rows), "", "docs/claims.md has the effects and their intervals.", ""])
 
 
 def computed(

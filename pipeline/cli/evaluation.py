@@ -6,6 +6,7 @@ from pathlib import Path
 
 from unseen.evaluation.external import Metrics, Result, Settings, evaluate_files
 from unseen.report.words import name_of, percent, span
+from unseen.runtime.text import aligned
 
 _NO_INTERVAL = "too few classes"
 
@@ -47,7 +48,7 @@ def _table(paths: Sequence[Path], result: Result, settings: Settings) -> str:
             f"{metrics['classes']:,} classes in the gallery"
         )
         rows = [("", "percent", f"{confidence} interval"), *_metric_rows(metrics)]
-        lines += [str(path), sizes, *_aligned(rows), ""]
+        lines += [str(path), sizes, *aligned(rows, right=range(1, 3)), ""]
     if result.differences:
         rows = [("second - first", "points", f"{confidence} interval", "p", "p (Holm)")]
         for name, (comparison, adjusted) in result.differences.items():
@@ -56,7 +57,7 @@ def _table(paths: Sequence[Path], result: Result, settings: Settings) -> str:
                 ends = span(comparison.low, comparison.high)
             p_values = (f"{comparison.p_value:.3g}", f"{adjusted:.3g}")
             rows.append((name_of(name), f"{100 * comparison.difference:+.1f}", ends, *p_values))
-        lines += [*_aligned(rows), ""]
+        lines += [*aligned(rows, right=range(1, 5)), ""]
     lines.append("Intervals are over classes. They do not contain the effect of the training seed.")
     return "\n".join(lines) + "\n"
 
@@ -71,17 +72,4 @@ def _metric_rows(metrics: Metrics) -> list[tuple[str, ...]]:
         )
         for name, value in shares.items()
         if name != "precision_at_1" and not name.endswith(("_low", "_high"))
-    ]
-
-
-def _aligned(rows: Sequence[tuple[str, ...]]) -> list[str]:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return [
-        "  ".join(
-            [
-                f"{row[0]:<{widths[0]}}",
-                *(f"{cell:>{width}}" for cell, width in zip(row[1:], widths[1:], strict=True)),
-            ]
-        )
-        for row in rows
     ]

@@ -13,6 +13,7 @@ from unseen.experiments.plan.modules import modules_of
 from unseen.runtime.code import code_of
 from unseen.runtime.errors import UserError
 from unseen.runtime.stage import PACKAGE
+from unseen.runtime.text import aligned
 
 
 def recipe(params: Params, dataset: str, method: str) -> str:
@@ -23,10 +24,7 @@ def recipe(params: Params, dataset: str, method: str) -> str:
     """
     layers = definitions(params, method, datasets=(dataset,)).layers(dataset, method)
     lines = list(_lines(layers, layers.recipe().model_dump(mode="json")))
-    widths = [max(len(line[column]) for line in lines) for column in (0, 1)]
-    return "\n".join(
-        f"{name:<{widths[0]}}  {value:<{widths[1]}}  {place}".rstrip() for name, value, place in lines
-    )
+    return "\n".join(aligned(lines))
 
 
 def difference(dataset: str, method: str, revision: str) -> str:

@@ -7,6 +7,7 @@ from unseen.config.inputs import ReportInputs, resolved
 from unseen.report.report_data import read_json, read_sealed
 from unseen.report.summary import FLOOR, Summary, Value, summarize
 from unseen.report.words import interval, name_of, percent
+from unseen.runtime.text import aligned
 
 REPORT = Path("data/report/index.html")
 VERDICTS = Path("data/report/verdict.json")  # plain text by data set
@@ -38,9 +39,7 @@ def _table(dataset: str, summary: Summary) -> Iterator[str]:
     for method in summary.methods:
         cells = [_cell(summary.of(method, metric)) for metric in metrics]
         rows.append((method, *cells, _cell(summary.of(method, summary.headline, FLOOR))))
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    for row in rows:
-        yield "  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip()
+    return aligned(rows)
 
 
 def _cell(value: Value | None) -> str:

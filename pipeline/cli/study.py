@@ -10,6 +10,7 @@ from unseen.experiments.plan.files import plan
 from unseen.experiments.printed.model import papers
 from unseen.experiments.selection import axes_of, set_axes
 from unseen.report.words import counted
+from unseen.runtime.text import aligned
 
 PARAMS = Path("params.yaml")
 
@@ -57,9 +58,7 @@ def line_of(item: Catalogued) -> Line:
 def listing() -> str:
     """One line per study: its name, the item of the paper, its state."""
     rows = [(line.name, line.item, line.state, line.title) for line in states()]
-    widths = [max(len(row[column]) for row in rows) for column in range(3)]
-    lines = ["  ".join((*map(str.ljust, row[:3], widths), row[3])).rstrip() for row in rows]
-    return "\n".join([*lines, "", "docs/studies.md explains the states.", ""])
+    return "\n".join([*aligned(rows), "", "docs/studies.md explains the states.", ""])
 
 
 def select(name: str, datasets: tuple[str, ...], seeds: tuple[int, ...], mini: bool) -> str:

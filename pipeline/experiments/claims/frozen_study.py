@@ -31,6 +31,7 @@ from unseen.experiments.claims.run import change, effect_of
 from unseen.runtime.errors import UserError
 from unseen.runtime.files import write_json
 from unseen.runtime.settings import Scalar, Strict
+from unseen.runtime.text import aligned
 
 PATH = Path(__file__).with_name("frozen_studies.yaml")
 COMMITTED = Path(__file__).with_name("frozen_studies.json")
@@ -160,10 +161,15 @@ def study_lines(results: StudyResults) -> Iterator[str]:
     """The numbers as text."""
     for name, result in results.studies.items():
         yield name
-        width = max(len(row.label) for row in result.rows.values())
-        for row in result.rows.values():
-            difference = f"{change(row.effect)}  {row.verdict}" if row.effect else "reference"
-            yield f"  {row.label:<{width}}  MAP@R {points(row.map_at_r)}  {difference}"
+        rows = [
+            (
+                f"  {row.label}",
+                f"MAP@R {points(row.map_at_r)}",
+                f"{change(row.effect)}  {row.verdict}" if row.effect else "reference",
+            )
+            for row in result.rows.values()
+        ]
+        yield from aligned(rows)
 
 
 def points(value: Value) -> str:

@@ -14,6 +14,7 @@ from unseen.experiments.claims.photos import Plan, available, computed
 from unseen.experiments.claims.results import CellResult, Comparison, Effect, Results, Verdict
 from unseen.runtime.errors import UserError
 from unseen.runtime.files import write_json
+from unseen.runtime.text import aligned
 
 RESULTS = "claims.json"  # in the output directory
 
@@ -109,11 +110,12 @@ def effect_of(result: Compared) -> Effect:
 
 def lines(claims: Claims, results: Results) -> Iterator[str]:
     """The verdicts as text."""
-    width = max(map(len, results.claims), default=0)
+    rows = []
     for name, result in results.claims.items():
         claim = claims.claims[name]
         span = change(result, 100.0 if claim.metric in OF_CLASSES else 1.0)
-        yield f"{name:<{width}}  {result.verdict:<15}  {span:<26}  {claim.statement}"
+        rows.append((name, result.verdict, span, claim.statement))
+    return aligned(rows)
 
 
 def change(effect: Effect, scale: float = 100.0, digits: int = 2) -> str:

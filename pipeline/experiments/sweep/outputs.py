@@ -15,6 +15,7 @@ from unseen.experiments.sweep.space import Values
 from unseen.runtime.errors import UserError
 from unseen.runtime.files import atomic_directory, write_json
 from unseen.runtime.sealed import write_digests
+from unseen.runtime.text import aligned
 
 
 def best_of(trials: list[Trial], metric: str) -> list[Trial]:
@@ -111,11 +112,7 @@ def table(trials: list[Trial], metric: str) -> str:
         if trial.error:
             end = f"failed: {trial.error_line}"
         lines.append([mark, str(trial.number), str(trial.seed), *fields, str(row["iterations"]), score, end])
-    widths = [max(len(line[column]) for line in lines) for column in range(len(head))]
-    return "\n".join(
-        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
-        for line in lines
-    )
+    return "\n".join(aligned(lines))
 
 
 def adopting_command(definitions: Definitions, dataset: str, method: str, values: Values) -> str:
