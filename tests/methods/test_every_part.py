@@ -11,13 +11,13 @@ from torch import nn
 from tests.device.host_reads import HostReads, pretend_gpu
 from tests.methods.small import CLASSES, METHODS, SAMPLES, batch, parts_of, places, recipe
 from tools.docs.library import members
+from unseen.cli.checks import Check, checks_of
+from unseen.cli.checks.common import DIM
+from unseen.cli.checks.losses import batches_without_sides, vectors
 from unseen.data.loader import TrainBatch
 from unseen.losses import settings as losses
 from unseen.methods import modules
 from unseen.methods.build import initial_method
-from unseen.methods.checks import Check, checks_of
-from unseen.methods.checks.common import DIM
-from unseen.methods.checks.losses import batches_without_sides, vectors
 from unseen.networks.batch_norm import SynchronisedBatchNorm
 from unseen.networks.settings import Backbone
 from unseen.poolings import settings as poolings

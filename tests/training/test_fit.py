@@ -16,12 +16,12 @@ from torch import Tensor, nn
 
 import unseen
 from tests.training.jobs import job, killed_at, output_bytes, recipe
+from unseen.cli.checks import results, settings_of
+from unseen.cli.checks.common import CLASSES, DIM
 from unseen.data.shards import Shards
 from unseen.frozen.embedder import Embedder
 from unseen.losses import own
 from unseen.losses.multi_similarity import MultiSimilarity
-from unseen.methods.checks import results, settings_of
-from unseen.methods.checks.common import CLASSES, DIM
 from unseen.runtime import parts
 from unseen.training import fit, loop
 from unseen.training.fit import Trained, train

@@ -35,9 +35,9 @@ def check(part: str, values: dict[str, Any]) -> None:
     recipe; a method gets a small network and small images, unless they are named. Prints a line for each
     property; the exit status is 1 if the part does not have one.
     """
+    from unseen.cli.checks import results, settings_of
+    from unseen.cli.checks.losses import takes_references
     from unseen.losses.settings import LossSettings
-    from unseen.methods.checks import results, settings_of
-    from unseen.methods.checks.losses import takes_references
 
     settings, failed = settings_of(part, values), False
     for result in results(settings):

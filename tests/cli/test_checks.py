@@ -9,10 +9,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from unseen.cli.checks import checks_of, results, settings_of
 from unseen.cli.main import main
 from unseen.losses.pairs import PairLoss, Pairs
 from unseen.methods import EmbeddingMethod, OutsideRecipe, unit
-from unseen.methods.checks import checks_of, results, settings_of
 from unseen.networks.staged import Staged
 from unseen.runtime.device.precision import full_precision, without_autocast
 from unseen.runtime.errors import UserError
@@ -372,7 +372,7 @@ def test_a_part_below_the_current_directory(
     ("arguments", "message"),
     [
         (("tests.nothing:Loss",), "tests.nothing:Loss cannot be used as a part: ModuleNotFoundError"),
-        (("tests.methods.test_checks:Loss",), "cannot be used as a part: AttributeError"),
+        (("tests.cli.test_checks:Loss",), "cannot be used as a part: AttributeError"),
         ((f"{__name__}:Plain", "factor=wide"), "factor: Input should be a valid number"),
         ((f"{__name__}:Convolutions", "size=3"), "arguments.size: Extra inputs are not permitted"),
         ((f"{__name__}:Right", "scale=wide"), "scale: Input should be a valid number"),

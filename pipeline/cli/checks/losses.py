@@ -8,10 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from unseen.losses.memory import CrossBatchMemory
-from unseen.losses.settings import LossSettings
-from unseen.methods import modules
-from unseen.methods.checks.common import (
+from unseen.cli.checks.common import (
     CLASSES,
     DIM,
     FINITE,
@@ -22,6 +19,9 @@ from unseen.methods.checks.common import (
     require_equal,
     require_trained,
 )
+from unseen.losses.memory import CrossBatchMemory
+from unseen.losses.settings import LossSettings
+from unseen.methods import modules
 
 STEPS = 50  # of a loss with a surrogate gradient
 

@@ -2,8 +2,7 @@
 
 import torch
 
-from unseen.methods import modules
-from unseen.methods.checks.common import (
+from unseen.cli.checks.common import (
     ALONE,
     FINITE,
     built,
@@ -12,6 +11,7 @@ from unseen.methods.checks.common import (
     require_equal,
     require_trained,
 )
+from unseen.methods import modules
 from unseen.networks.settings import Backbone
 
 

@@ -6,8 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from unseen.methods import modules
-from unseen.methods.checks.common import (
+from unseen.cli.checks.common import (
     CHANNELS,
     DIM,
     FINITE,
@@ -18,6 +17,7 @@ from unseen.methods.checks.common import (
     require_equal,
     require_trained,
 )
+from unseen.methods import modules
 from unseen.poolings.settings import PoolingSettings
 
 

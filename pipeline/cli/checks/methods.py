@@ -3,8 +3,7 @@
 import torch
 from torch import Tensor
 
-from unseen.methods.build import initial_method
-from unseen.methods.checks.common import (
+from unseen.cli.checks.common import (
     ALONE,
     CLASSES,
     SAMPLES,
@@ -13,6 +12,7 @@ from unseen.methods.checks.common import (
     require_equal,
     require_trained,
 )
+from unseen.methods.build import initial_method
 from unseen.methods.method import Method
 from unseen.methods.settings import Recipe
 

@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 
 from pydantic import TypeAdapter, ValidationError
 
+from unseen.cli.checks import losses, methods, networks, poolings
+from unseen.cli.checks.common import Failed
 from unseen.losses.settings import Loss, LossSettings
-from unseen.methods.checks import losses, methods, networks, poolings
-from unseen.methods.checks.common import Failed
 from unseen.methods.method import Method
 from unseen.methods.settings import AnyRecipe, Recipe
 from unseen.networks.settings import AnyBackbone, Backbone
