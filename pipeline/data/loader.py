@@ -26,10 +26,9 @@ from unseen.data.sampler import OutsideSampler, PKSampler, ShuffledSampler
 from unseen.data.scratch import Scratch
 from unseen.data.settings import Input
 from unseen.data.shards import Shards
-from unseen.data.transforms import crop_for_testing, crop_for_training, cut_out
+from unseen.data.transforms import OutsideTransform, crop_for_testing, crop_for_training, cut_out
 from unseen.data.tuples import TupleSampler
 from unseen.runtime.errors import UserError
-from unseen.runtime.parts import made
 
 CACHED = 2**19  # values that fit the cache
 AHEAD = 3  # batches that are prepared while one is used, so that a slow image does not delay the step
@@ -96,7 +95,7 @@ class TrainLoader:
             raise ValueError(f"rank {rank} of {world} workers")
         self.shards, self.rows, self.labels = shards, rows, labels
         self.sampler, self.input, self.threads = sampler, input, threads
-        self._transform = None if input.module is None else made(input, {"input": input})
+        self._transform = None if input.module is None else OutsideTransform(input)
         self.slice = slice(rank * size // world, (rank + 1) * size // world)
 
     def iterate(self, start_step: int, stop_step: int) -> Generator[TrainBatch, None, None]:
@@ -118,23 +117,11 @@ class TrainLoader:
             crop_for_training(picture, keys[index], self.input, planes[index], scratch)
             if self._transform is not None:
                 crop = planes[index].transpose(1, 2, 0)
-                crop[...] = self._transformed(crop, keys[index])
+                crop[...] = self._transform(crop, keys[index])
 
         labels = torch.from_numpy(self.labels[positions].astype(np.int64))
         batch = TrainBatch(step, images, labels, torch.from_numpy(positions))
         return batch, _parts(write, len(rows), self.threads)
-
-    def _transformed(self, crop: UInt8[np.ndarray, "S S 3"], key: int) -> UInt8[np.ndarray, "S S 3"]:
-        """The crop after the transform of a user. Raises UserError for a result of another shape or type."""
-        assert self._transform is not None
-        image: UInt8[np.ndarray, "S S 3"] = self._transform(crop, key)
-        if (image.shape, image.dtype) != (crop.shape, crop.dtype):
-            raise UserError(
-                f"The transform {self.input.module} returns an image {image.shape} of type {image.dtype}; "
-                f"expected {crop.shape} of type {crop.dtype}.",
-                "Correct its `__call__`.",
-            )
-        return image
 
 
 class EvalLoader:

@@ -18,6 +18,8 @@ from jaxtyping import UInt8
 
 from unseen.data.scratch import Scratch
 from unseen.data.settings import Input
+from unseen.runtime.errors import UserError
+from unseen.runtime.parts import made
 
 _MASK = (1 << 64) - 1
 _GOLDEN = 0x9E3779B97F4A7C15
@@ -28,6 +30,24 @@ _KERNELS: dict[str, Callable[..., object]] = {
     "bicubic": torch._C._nn._upsample_bicubic2d_aa,
 }
 Region = tuple[float, float, float, float]  # left, top, right, bottom as shares of the sides of an image
+
+
+class OutsideTransform:
+    """The transform of a user, of a training image after its crop and flip. Raises UserError for a result of
+    another shape or type."""
+
+    def __init__(self, input: Input) -> None:
+        self._module, self._transform = input.module, made(input, {"input": input})
+
+    def __call__(self, crop: UInt8[np.ndarray, "S S 3"], key: int) -> UInt8[np.ndarray, "S S 3"]:
+        image: UInt8[np.ndarray, "S S 3"] = self._transform(crop, key)
+        if (image.shape, image.dtype) != (crop.shape, crop.dtype):
+            raise UserError(
+                f"The transform {self._module} returns an image {image.shape} of type {image.dtype}; "
+                f"expected {crop.shape} of type {crop.dtype}.",
+                "Correct its `__call__`.",
+            )
+        return image
 
 
 class SplitMix64:

@@ -57,7 +57,7 @@ def evaluate(
         label = f"evaluate: {network}" if progress else None
         full, keep = extent.full_ranking, NEIGHBOURS if extent.own else keep
         result = per_query(*sides, protocol.recall_at, keep, label, full, counter=counter)
-        return result._replace(own={name: _own(name, part, result) for name, part in extent.own.items()})
+        return result._replace(own={name: values_of(name, part, result) for name, part in extent.own.items()})
 
     result = ranked_rows(SELECTED, selected, NEIGHBOURS)
     results = {SELECTED: result}
@@ -84,7 +84,7 @@ def evaluate(
     return metrics, results
 
 
-def _own(name: str, settings: OutsideMetric, result: PerQuery) -> Float64[np.ndarray, "Q"]:
+def values_of(name: str, settings: OutsideMetric, result: PerQuery) -> Float64[np.ndarray, "Q"]:
     """The values of a metric of a user. Raises UserError unless each query that has a match has one."""
     values = np.asarray(made(settings, {"per_query": result}).values())
     expected = (result.row_id.shape, np.dtype(np.float64))

@@ -14,5 +14,5 @@ def test_aligned() -> None:
         "a long name  -10.25",
     ]
     assert list(aligned([])) == []
-    with pytest.raises(ValueError):
+    with pytest.raises(ValueError, match="argument 2"):
         list(aligned([("a",), ("a", "b")]))

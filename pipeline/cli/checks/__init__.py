@@ -1,4 +1,5 @@
-"""What every loss, pooling, network and method must satisfy, those of the library and those from outside.
+"""What every part must satisfy: losses, poolings, networks and methods of the library and from outside; and
+samplers, transforms, readers and metrics from outside.
 
     unseen check parts.circle:Circle gamma=80
 
@@ -10,12 +11,17 @@ import inspect
 import os
 import sys
 from collections.abc import Callable, Iterator
+from importlib.util import find_spec
+from types import ModuleType
 from typing import Any, NamedTuple
 
 from pydantic import TypeAdapter, ValidationError
 
-from unseen.cli.checks import losses, methods, networks, poolings
+from unseen.cli.checks import data, losses, methods, metrics, networks, poolings
 from unseen.cli.checks.common import Failed
+from unseen.data.ingest.settings import AnySource, OutsideSource
+from unseen.data.settings import AnyBatch, AnyInput, Batch, Input
+from unseen.evaluation.settings import AnyMetric, OutsideMetric
 from unseen.losses.settings import Loss, LossSettings
 from unseen.methods.method import Method
 from unseen.methods.settings import AnyRecipe, Recipe
@@ -25,11 +31,12 @@ from unseen.runtime.errors import UserError
 from unseen.runtime.parts import load, trusted
 from unseen.runtime.settings import Strict, as_json
 
+_BATCH = {"classes": 4, "images_per_class": 3}
 # of a method: small images, unless the caller names others
 _RECIPE: dict[str, Any] = {
     "backbone": {"name": "test_resnet", "pretrained": False, "arguments": {"output_stride": 16}},
     "input": {"size": 64, "resize": 64},
-    "batch": {"classes": 4, "images_per_class": 3},
+    "batch": _BATCH,
     "dim": 16,
 }
 Check = Callable[[Any], None]
@@ -39,16 +46,16 @@ class Result(NamedTuple):
     """A property of a part, and why the part does not have it; None: it has."""
 
     name: str
-    failure: Failed | None
+    failure: UserError | None
 
 
 def results(settings: Strict) -> Iterator[Result]:
     """The result of each check of a part. An exception of the part is a failure too."""
     for check in checks_of(settings):
-        failure = None
+        failure: UserError | None = None
         try:
             check(settings)
-        except Failed as failed:
+        except UserError as failed:
             failure = failed
         except Exception as error:  # of code from outside
             what = f"{type(error).__name__}: {error}".splitlines()[0]
@@ -62,6 +69,14 @@ def checks_of(settings: Strict) -> tuple[Check, ...]:
         return (networks.maps, networks.each_image_of_maps)
     if isinstance(settings, Recipe):
         return (methods.unit_vectors, methods.terms, methods.parameters_of_method)
+    if isinstance(settings, Batch):
+        return (data.batches, data.keys)
+    if isinstance(settings, Input):
+        return (data.images,)
+    if isinstance(settings, OutsideSource):
+        return (data.pictures, data.readings)
+    if isinstance(settings, OutsideMetric):
+        return (metrics.values, metrics.each_query)
     if isinstance(settings, PoolingSettings):
         return poolings.checks_of(settings)
     assert isinstance(settings, LossSettings)
@@ -69,29 +84,22 @@ def checks_of(settings: Strict) -> tuple[Check, ...]:
 
 
 def settings_of(path: str, values: dict[str, Any]) -> Strict:
-    """The settings of the class `package.module:Class`, which may be below the current directory.
+    """The settings of the class `package.module:Class`, or of the reader `package.module`, which may be below
+    the current directory.
 
-    Raises UserError for a class that cannot be imported or is no part, and for wrong values.
+    Raises UserError for what cannot be imported or is no part, and for wrong values.
     """
     if os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())
-    path = path if ":" in path else ":".join(path.rsplit(".", 1))
     try:
-        part = load(path)
-        inputs = len(inspect.signature(part.forward).parameters) - 1
+        path = path if ":" in path or _is_module(path) else ":".join(path.rsplit(".", 1))
+        kind, block = _kind(load(path), path, values)
     except Exception as error:  # the import runs code from outside
         raise UserError(
             f"{path} cannot be used as a part: {type(error).__name__}: {error}.",
-            "Name a class with `forward` as package.module:Class, in the folder that contains the package.",
+            "Name a class as package.module:Class, or a reader as package.module, in the folder that "
+            "contains the package. docs/extending.md has the attributes of each kind of part.",
         ) from error
-    kind: Any = Pooling if inputs == 1 else Loss
-    block = {"module": path, **values}
-    if issubclass(part, Method):
-        kind, block = AnyRecipe, {**_RECIPE, **values, "method": path}
-    elif hasattr(part, "plan"):
-        stages = [*range(len(part.channels))]
-        block = {"module": path, "arguments": values, "pretrained": False, "stages": stages}
-        kind = AnyBackbone
     try:
         with trusted():
             return TypeAdapter[Strict](kind).validate_json(as_json(block))
@@ -99,3 +107,30 @@ def settings_of(path: str, values: dict[str, Any]) -> Strict:
         first = error.errors(include_url=False)[0]
         field = ".".join(map(str, first["loc"]))
         raise UserError(f"{path}: {field}: {first['msg']}.", "Set values after it as KEY=VALUE.") from error
+
+
+def _is_module(path: str) -> bool:
+    try:
+        return find_spec(path) is not None
+    except ModuleNotFoundError:  # the parent is a module and no package
+        return False
+
+
+def _kind(part: Any, path: str, values: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """The type of the settings of a part, by the attributes that its kind requires; and its block."""
+    block = {"module": path, **values}
+    if isinstance(part, ModuleType):
+        return AnySource, block
+    if issubclass(part, Method):
+        return AnyRecipe, {**_RECIPE, **values, "method": path}
+    if hasattr(part, "plan"):
+        stages = [*range(len(part.channels))]
+        return AnyBackbone, {"module": path, "arguments": values, "pretrained": False, "stages": stages}
+    if hasattr(part, "draw"):
+        return AnyBatch, _BATCH | block
+    if hasattr(part, "values"):
+        return AnyMetric, block
+    if not hasattr(part, "forward") and any("__call__" in vars(base) for base in part.__mro__):
+        return AnyInput, _RECIPE["input"] | block
+    inputs = len(inspect.signature(part.forward).parameters) - 1
+    return (Pooling if inputs == 1 else Loss), block

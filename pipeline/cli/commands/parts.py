@@ -24,14 +24,16 @@ def _values(_: click.Context, __: click.Parameter, arguments: tuple[str, ...]) -
     examples="""
     unseen check parts.circle:Circle
     unseen check parts.circle:Circle gamma=80 margin=0.25
+    unseen check parts.digits path=data/raw/digits
     """,
 )
 @click.argument("part", metavar="PACKAGE.MODULE:CLASS")
 @click.argument("values", nargs=-1, metavar="[KEY=VALUE]...", callback=_values)
 def check(part: str, values: dict[str, Any]) -> None:
-    """Test a loss, pooling, network or method of your own as those of the library are tested.
+    """Test a part of your own as those of the library are tested: a loss, pooling, network, method, sampler,
+    transform or metric, or the reader PACKAGE.MODULE.
 
-    The package may be in the current directory. KEY=VALUE are the settings that the class needs, as in a
+    The package may be in the current directory. KEY=VALUE are the settings that the part needs, as in a
     recipe; a method gets a small network and small images, unless they are named. Prints a line for each
     property; the exit status is 1 if the part does not have one.
     """
