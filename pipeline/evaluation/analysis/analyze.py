@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from jaxtyping import Float
+from threadpoolctl import threadpool_limits
 
 from unseen.data.embeddings import Embeddings, read
 from unseen.evaluation.analysis.density import embedding_density
@@ -61,6 +62,7 @@ class AnalyzedNetwork:
     files: dict[str, str]  # sha256 of the embedding files
 
 
+@threadpool_limits.wrap(limits=1, user_api="blas")  # threads of BLAS spin between small products
 def analyze(
     root: Path,
     run: tuple[str, str, int],

@@ -35,6 +35,7 @@ STEPS = (128, 2048)  # fewest and most thresholds of the intervals
 SAMPLE = 2**18  # pairs that place them
 LEAST_RATE = 1e-5  # smallest FMR between two of them
 BLOCK = 2**21  # similarities at a time
+RESAMPLES = 128  # at a time
 
 
 @dataclass(frozen=True)
@@ -188,18 +189,27 @@ def resampled_weights(groups: int, intervals: Intervals) -> Float64[np.ndarray, 
     return np.stack([np.bincount(row, minlength=groups) for row in drawn]).astype(np.float64)
 
 
+def _resampled_pairs(
+    counts: _Counts, weights: Float64[np.ndarray, "K G"]
+) -> tuple[Float64[np.ndarray, "K S1"], Float64[np.ndarray, "K S1"]]:
+    """The numbers of pairs at or above each edge in the resamples: of one class, and of different ones.
+
+    All values are whole numbers, so that their sums are exact in any order.
+    """
+    first, second = np.triu_indices(len(counts.same_of))
+    of_pair = counts.different_of[first, second].astype(np.float64)
+    same, different = np.zeros((2, len(weights), of_pair.shape[1] + 1))
+    for start in range(0, len(weights), RESAMPLES):
+        rows = slice(start, start + RESAMPLES)
+        drawn = weights[rows]
+        same[rows, :-1] = drawn @ counts.same_of
+        different[rows, :-1] = (drawn[:, first] * np.where(first == second, 1, drawn[:, second])) @ of_pair
+    return same[:, ::-1].cumsum(axis=1)[:, ::-1], different[:, ::-1].cumsum(axis=1)[:, ::-1]
+
+
 def _resampled(counts: _Counts, rates: list[float], intervals: Intervals) -> list[Float64[np.ndarray, " k"]]:
     """FNMR* at each rate in the resamples that have both kinds of pairs."""
-    groups, steps = counts.same_of.shape
-    weights = resampled_weights(groups, intervals)
-    same, different = np.zeros((2, len(weights), steps + 1))
-    for step in range(steps - 1, -1, -1):
-        of_groups = counts.different_of[:, :, step].astype(np.float64)
-        within = of_groups.diagonal().copy()
-        np.fill_diagonal(of_groups, 0)
-        pairs = np.einsum("kg,kg->k", weights @ of_groups, weights) + weights @ within
-        different[:, step] = different[:, step + 1] + pairs
-        same[:, step] = same[:, step + 1] + weights @ counts.same_of[:, step]
+    same, different = _resampled_pairs(counts, resampled_weights(len(counts.same_of), intervals))
     usable = (different[:, 0] > 0) & (same[:, 0] > 0)
     fmr = different[usable] / different[usable, :1]
     fnmr = 1 - same[usable] / same[usable, :1]

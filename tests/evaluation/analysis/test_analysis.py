@@ -2,16 +2,19 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from tests.oracles import generalization as oracle
 from tests.oracles import retrieval as retrieval_oracle
 from tests.resolved import write_resolved
 from unseen.data.embeddings import write
+from unseen.evaluation.analysis import analyze as analyze_module
 from unseen.evaluation.analysis.analyze import COLUMNS, analyze, numbers
 from unseen.evaluation.analysis.gap import train_test_gap
 from unseen.evaluation.analysis.plain import rounded
@@ -80,6 +83,19 @@ def test_rows_equal_the_definitions(root: Path) -> None:
     assert runs[1].row["test_map_at_r"] < row["test_map_at_r"]
     assert sum(runs[0].curves["positive"]["share"]) == pytest.approx(1, abs=1e-4)
     assert set(runs[0].files) == {"test", "train", "test-last"}
+
+
+def test_one_thread_of_blas_computes(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    threads = set()
+
+    def watched(*arguments: Any) -> Any:
+        threads.update(each["num_threads"] for each in threadpool_info() if each["user_api"] == "blas")
+        return operating_points(*arguments)
+
+    monkeypatch.setattr(analyze_module, "operating_points", watched)
+    with threadpool_limits(2, user_api="blas"):
+        analyze(root / "data/embeddings", ONE, SETTINGS, INTERVALS)
+    assert threads == {1}
 
 
 def test_modes_and_similarities_of_both_sides(root: Path) -> None:
