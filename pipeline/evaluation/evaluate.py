@@ -22,12 +22,13 @@ NEIGHBOURS = 10  # per query in the neighbour tables
 
 
 class Extent(NamedTuple):
-    """The metrics beside Recall@K, R-precision and MAP@R."""
+    """The metrics beside Recall@K, R-precision and MAP@R, and the neighbours of the selected network."""
 
     full_ranking: bool = True  # map, and the rank of every first relevant row
     nmi: bool = False  # of all rows of both sides
     class_means: bool = False  # every metric also as class_mean_<name>, in which classes have equal weights
-    own: Mapping[str, OutsideMetric] = {}  # metrics of a user, by name
+    own: Mapping[str, OutsideMetric] = {}  # metrics of a user, by name; they may read NEIGHBOURS
+    neighbours: int = 0  # kept of each query
 
 
 FULL_RANKING = Extent()
@@ -59,7 +60,7 @@ def evaluate(
         result = per_query(*sides, protocol.recall_at, keep, label, full, counter=counter)
         return result._replace(own={name: values_of(name, part, result) for name, part in extent.own.items()})
 
-    result = ranked_rows(SELECTED, selected, NEIGHBOURS)
+    result = ranked_rows(SELECTED, selected, extent.neighbours)
     results = {SELECTED: result}
     metrics: dict[str, float | int | str] = {
         "protocol": protocol.hash(),

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 from unseen.data.embeddings import Embeddings, read
 from unseen.evaluation.approximate import evaluate_index
 from unseen.evaluation.counted_gallery import NumpyGallery, TileCounter
-from unseen.evaluation.evaluate import Extent, evaluate
+from unseen.evaluation.evaluate import NEIGHBOURS, Extent, evaluate
 from unseen.evaluation.landmarks import LandmarkProtocol, evaluate_landmarks
 from unseen.evaluation.learned_reduction import learned_reduction
 from unseen.evaluation.protocol import Declared, Protocol
@@ -102,7 +102,7 @@ def _retrieval(
         },
     )
     protocol = _with_scales(protocol, selected.scales)
-    extent = Extent(settings.map, settings.nmi, settings.class_means, settings.metrics)
+    extent = Extent(settings.map, settings.nmi, settings.class_means, settings.metrics, NEIGHBOURS)
     metrics, results = evaluate(sides, others, protocol, extent, counter)
     if settings.approximate is not None:
         of_index, results["approximate"] = evaluate_index(

@@ -54,6 +54,17 @@ def test_metrics_equal_those_of_the_graph_to_the_bit(exported: Path) -> None:
     assert last["map_at_r"] == graph["last_map_at_r"] != metrics["map_at_r"]
 
 
+def test_no_neighbours_are_searched_for_metrics_alone(
+    exported: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def search(*_: Any) -> None:
+        raise AssertionError("neighbours were searched")
+
+    monkeypatch.setattr("unseen.evaluation.metrics._exact", search)
+    assert evaluate_vectors(vectors(0.3), LABELS)["queries"] == len(LABELS)
+    assert len(evaluate_files([exported / "test.arrow", exported / "test-last.arrow"]).metrics) == 2
+
+
 def test_a_gpu_counts_with_equal_metrics(exported: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     on_torch = TorchCounter()
     expected = evaluate_files([exported / "test.arrow"]).metrics
