@@ -16,6 +16,7 @@ from markupsafe import Markup
 from unseen.config.stages import OutsideSection
 from unseen.report import html, names, words
 from unseen.report.dataset import DataSet, GallerySize
+from unseen.report.pictures import Pictures
 from unseen.report.report_data import ReportData
 from unseen.report.sections import (
     attributes,
@@ -142,7 +143,8 @@ def build(
     pixels wide and high. own: the sections of a user.
     """
     cards = cards_with(own)
-    environment = template_environment()
+    pictures = Pictures()
+    environment = template_environment(pictures)
     size = GallerySize(queries, neighbours, thumbnail)
     sets = [
         _render(environment, DataSet(report_data, name, f"set-{number}", size), cards)
@@ -152,7 +154,7 @@ def build(
     text = environment.get_template("page.html").render(
         title=title,
         axes=" · ".join(words.counted(len(axis), noun) for axis, noun in axes),
-        css=html.style(),
+        css=html.style() + pictures.style(),
         sets=sets,
         several_seeds=len(report_data.seeds) > 1,
         versions=" · ".join(f"{name} {version}" for name, version in provenance.versions().items()),
@@ -160,7 +162,8 @@ def build(
     return Page(text, {values["name"]: values["verdict"].striptags() for values in sets})
 
 
-def template_environment() -> Environment:
+def template_environment(pictures: Pictures) -> Environment:
+    """The templates of the sections, whose pictures are added to `pictures`."""
     environment = html.environment(html.FOLDER / "sections")
     environment.keep_trailing_newline = True
     environment.filters |= {
@@ -168,6 +171,7 @@ def template_environment() -> Environment:
         "short": words.short,
         "shorten": names.shorten,
         "breaking": names.breaking,
+        "picture_class": pictures.name,
     }
     return environment
 

@@ -7,6 +7,7 @@ import cv2
 import numpy as np
 import simplejpeg
 from jaxtyping import UInt8
+from markupsafe import Markup
 
 from unseen.data.decode import decode
 from unseen.data.shards import Shards
@@ -41,6 +42,27 @@ def compressed(image: UInt8[np.ndarray, "H W 3"]) -> bytes:
 def uri_of(jpeg: bytes) -> str:
     """The data URI of a JPEG."""
     return "data:image/jpeg;base64," + base64.b64encode(jpeg).decode("ascii")
+
+
+class Pictures:
+    """The pictures of a page, which contains each once: as a class of CSS, whose background is the picture.
+
+    An element takes the class. So a picture that 30 methods retrieve has one copy in the page.
+    """
+
+    def __init__(self) -> None:
+        self._numbers: dict[str, int] = {}
+
+    def name(self, uri: str) -> str:
+        """The class of a data URI."""
+        return f"p{self._numbers.setdefault(uri, len(self._numbers))}"
+
+    def style(self) -> Markup:
+        """The rules of all classes. Base64 needs no escapes."""
+        return Markup("").join(
+            Markup(".p{}{{background-image:url({})}}\n").format(number, uri)
+            for uri, number in self._numbers.items()
+        )
 
 
 def thumbnails(shards: Shards, size: int) -> Thumbnail:

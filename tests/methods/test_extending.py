@@ -56,6 +56,7 @@ from tools.docs.library import members
 from unseen.methods.method import Method
 from unseen.poolings.log_mean_exp import LogMeanExp
 from unseen.report.page import OwnSection, template_environment
+from unseen.report.pictures import Pictures
 from unseen.runtime.errors import UserError
 from unseen.training.optimizer import build_optimizer
 from unseen.training.precision import with_effective_precision
@@ -143,7 +144,7 @@ def test_the_project_with_parts_of_each_kind(tmp_path: Path) -> None:
     birds = Mock(methods=[Mock()], runs=lambda name: [run])
     ((_, mean),) = OwnSection(section).content(birds)["rows"]
     assert float(mean) == pytest.approx((1 / first).mean(), rel=1e-2)
-    OwnSection(section).template(template_environment())
+    OwnSection(section).template(template_environment(Pictures()))
 
 
 def test_the_method_without_a_fork_trains() -> None:

@@ -23,7 +23,7 @@ from unseen.data.shard_writer import ShardWriter
 from unseen.evaluation.analysis.analyze import analyze, content_of
 from unseen.evaluation.analysis.positions import object_share_rows
 from unseen.evaluation.analysis.verification import Intervals
-from unseen.evaluation.evaluate import SELECTED, evaluate
+from unseen.evaluation.evaluate import NEIGHBOURS, SELECTED, Extent, evaluate
 from unseen.evaluation.metrics import Rows
 from unseen.evaluation.protocol import Protocol
 from unseen.evaluation.settings import AnalyzeSettings
@@ -124,6 +124,7 @@ def make_run(root: Path, dataset: str, method: str, seed: int, noise: float) -> 
         both_sides["test"],
         {name: both_sides[f"test-{name}"] for name in ("last", "untrained", "features")},
         protocol,
+        Extent(neighbours=NEIGHBOURS),
     )
     (root / "evaluation" / name).mkdir(parents=True)
     write_json(root / "evaluation" / name / "metrics.json", metrics)

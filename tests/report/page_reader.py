@@ -1,5 +1,6 @@
 """A page as a tree of elements."""
 
+import re
 from collections.abc import Iterator
 from html.parser import HTMLParser
 
@@ -66,3 +67,8 @@ def read_page(html: str) -> Element:
 
     Reader().feed(html)
     return root
+
+
+def pictures_of(html: str) -> dict[str, str]:
+    """The data URI of each class of pictures."""
+    return dict(re.findall(r"\.(p\d+)\{background-image:url\((data:image/jpeg;base64,[\w+/=]+)\)\}", html))

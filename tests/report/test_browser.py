@@ -203,6 +203,8 @@ def test_a_click_enlarges_a_picture(browser: Any, file: Path) -> None:
     page.goto(file.as_uri())
     picture = page.locator("details[open] .match .zoom img").first
     small = picture.bounding_box()["width"]
+    background = picture.evaluate("element => getComputedStyle(element).backgroundImage")
+    assert background.startswith('url("data:image/jpeg')
     picture.click()
     assert picture.bounding_box()["width"] > 4 * small
     page.keyboard.press("Space")  # the checkbox has the focus

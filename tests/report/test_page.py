@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import unseen.report.sections
-from tests.report.page_reader import Element, read_page
+from tests.report.page_reader import Element, pictures_of, read_page
 from unseen.config.inputs import ReportInputs, content_of, path_of
 from unseen.config.stages import ReportSettings
 from unseen.evaluation.analysis.analyze import COLUMNS
@@ -87,6 +87,15 @@ def test_two_data_sets(two_seeds_page: Element) -> None:
     ]
     assert len(two_seeds_page.all("ul", **{"class": "tiles"})) == 2
     assert two_seeds_page.first("div", id="set-1").first("h2").text() == "my-birds"
+
+
+def test_the_page_contains_each_picture_once(html: str, page: Element) -> None:
+    pictures = pictures_of(html)
+    shown = [image["class"] for image in page.all("img")]
+    assert set(shown) == set(pictures)
+    assert len(shown) > 3 * len(pictures)
+    uris = re.findall(r"data:image/jpeg;base64,[\w+/=]+", html)
+    assert len(uris) == len(set(uris)) >= len(pictures)
 
 
 def test_class_and_file_names_are_escaped(html: str, page: Element) -> None:

@@ -13,6 +13,7 @@ from tests.report.page_reader import Element, read_page
 from unseen.data.shards import Shards
 from unseen.report.dataset import DataSet
 from unseen.report.page import template_environment
+from unseen.report.pictures import Pictures
 from unseen.report.sections import classes
 
 
@@ -51,7 +52,9 @@ def test_confusions_are_counted_over_all_seeds(
     monkeypatch.setattr(DataSet, "best", property(lambda _: SimpleNamespace(method="poor")))
     listed = classes.content(birds)
     assert listed is not None
-    part = read_page(template_environment().get_template("classes.html").render(dataset=birds, **listed))
+    part = read_page(
+        template_environment(Pictures()).get_template("classes.html").render(dataset=birds, **listed)
+    )
     shares = [row.all("td")[-1].text() for row in part.all("tr", **{"data-confusion": None})]
     most = confused[: classes.COUNT]
     assert shares == [f"{100 * pair.count / pair.queries:.1f}%" for pair in most]

@@ -7,6 +7,7 @@ import pytest
 from tests.report.page_reader import Element, read_page
 from unseen.report.dataset import DataSet, GallerySize
 from unseen.report.page import template_environment
+from unseen.report.pictures import Pictures
 from unseen.report.report_data import ReportData
 from unseen.report.sections import studies
 from unseen.report.study_cells import Column, Rank
@@ -16,7 +17,7 @@ from unseen.report.study_table import study_table
 def section(inputs: ReportData, dataset: str) -> Element:
     content = studies.content(DataSet(inputs, dataset, "set-0", GallerySize(1, 1, 8)))
     assert content is not None
-    template = template_environment().get_template("studies.html")
+    template = template_environment(Pictures()).get_template("studies.html")
     return read_page(template.render(dataset={"name": dataset}, **content))
 
 
