@@ -54,8 +54,8 @@ docs: $(VENV)/.docs-$(FAISS)
 	python -m tools.docs.published > docs/.page && mv docs/.page docs/published.md
 	python -m tools.docs.studies > docs/.page && mv docs/.page docs/studies.md
 	python -m tools.docs.library > docs/.page && mv docs/.page docs/library.md
-	NO_MKDOCS_2_WARNING=1 mkdocs build --quiet
-	@echo "== open site/index.html, or type mkdocs serve: search needs a server"
+	python -m tools.docs.site
+	@echo "== open site/index.html; search needs a server: python -m http.server -d site"
 
 bench: $(VENV)/.development-$(FAISS)
 	@missed=; for file in benchmarks/[a-z]*.py; do echo "== $$file"; RATIOS=benchmarks/results.json python $$file || missed="$$missed $$file"; done; \

@@ -37,11 +37,11 @@ unseen claims {options} \\
   --weights mobilenetv2=mobilenetv2.safetensors --weights vit-tiny=vit_tiny.safetensors
 ```
 
-- Photos, networks, splits and setting are those of the [claims](claims.md#what-is-compared): the network is
-  frozen, only heads are trained, 8 x 4 photos, AdamW with learning rate 0.001, 150 steps, the last iterate.
-  A row has its published loss, pooling and weights of terms; its network, dimension, batch, optimizer and
-  schedule are replaced. The tables therefore compare the rows as heads; their numbers are not those of the
-  papers.
+- Photos, networks, splits and setting are those of the [claims](claims.md#frozen-networks-on-photos): the
+  network is frozen, only heads are trained, 8 x 4 photos, AdamW with learning rate 0.001, 150 steps, the last
+  iterate. A row has its published loss, pooling and weights of terms; its network, dimension, batch,
+  optimizer and schedule are replaced. The tables therefore compare the rows as heads; their numbers are not
+  those of the papers.
 - A number is the mean over the splits; ± is the deviation over seeds. The difference is that of MAP@R from
   the reference row, in points, with its {confidence} interval over seeds and test classes. The verdict
   is that of the [rule for better](statistics.md): the reference is the control, the others are one family.
