@@ -81,7 +81,7 @@ def build(name: str, root: Path, arguments: dict[str, str]) -> None:
     environment, folder = os.environ | arguments, root
     environment.pop("PYTHONPATH", None)
     for instruction, argument in [step for target in chain(targets, name) for step in target.steps]:
-        inside = re.sub(r"(?<![\w:/.])/(opt|shared)", rf"{root}/\1", argument)
+        inside = re.sub(r"(?<![\w:/.])/(opt|shared|home)", rf"{root}/\1", argument)
         print(f"== {instruction} {inside}", flush=True)
         if instruction == "WORKDIR":
             folder = Path(inside)

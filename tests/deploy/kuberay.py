@@ -110,7 +110,12 @@ class PodSpec(Strict):
         return self
 
 
+class PodMetadata(Strict):
+    annotations: dict[str, str]
+
+
 class PodTemplate(Strict):
+    metadata: PodMetadata | None = None
     spec: PodSpec
 
 
@@ -137,6 +142,7 @@ class WorkerGroup(Strict):
 class Autoscaler(Strict):
     version: Literal["v1", "v2"]
     idle_timeout_seconds: Natural
+    security_context: ContainerSecurity
 
 
 class Authentication(Strict):
@@ -197,6 +203,7 @@ class StorageRequest(Strict):
 
 
 class ClaimSpec(Strict):
+    storage_class_name: DnsLabel
     access_modes: list[Literal["ReadWriteOnce", "ReadWriteMany", "ReadOnlyMany"]]
     resources: StorageRequest
 

@@ -12,6 +12,7 @@ import pytest
 import ray
 from packaging.specifiers import SpecifierSet
 from pydantic import ValidationError
+from ray.autoscaler._private.docker import docker_start_cmds
 from ruamel.yaml import YAML
 
 from tests.deploy.dockerfile import DOCKERFILE, ROOT, chain, copies, read
@@ -79,7 +80,44 @@ def test_all_nodes_mount_the_shared_volume_at_one_path(job: RayJob) -> None:
         for container in pod.containers:
             assert [mount.mount_path for mount in container.volume_mounts] == ["/shared"]
     assert "cd /shared/unseen && " in job.spec.entrypoint
-    assert ("WORKDIR", "/shared/unseen") in TARGETS["base"].steps
+    environment = [step for name, step in TARGETS["base"].steps if name == "ENV"]
+    assert "PYTHONPATH=/shared/unseen" in environment
+
+
+def test_no_directory_of_the_image_is_on_the_mounted_volume() -> None:
+    """The runtime of containers creates a missing working directory as root: user 1000 could not write."""
+    places = [step for target in chain(TARGETS, "cuda") for name, step in target.steps if name == "WORKDIR"]
+    assert places[-1] == "/home/unseen"
+    assert [place for place in places if place.startswith("/shared")] == []
+
+
+def test_the_launcher_mounts_the_token_into_the_home_of_the_user_and_finds_rsync() -> None:
+    launcher = read_yaml("aws.yaml")
+    steps = [step for target in chain(TARGETS, "cuda") for step in target.steps]
+    (home,) = [
+        step.removeprefix("HOME=") for name, step in steps if name == "ENV" and step.startswith("HOME=")
+    ]
+    docker = launcher["docker"]
+    command = docker_start_cmds(
+        "ubuntu",
+        docker["image"],
+        launcher["file_mounts"],
+        docker["container_name"],
+        docker["run_options"],
+        launcher["cluster_name"],
+        home,
+        "docker",
+    )
+    assert ":/home/unseen/.ray/auth_token " in command
+    (packages,) = [step for name, step in steps if name == "RUN" and "apt-get install" in step]
+    assert "rsync" in packages.split()
+
+
+def test_the_user_of_the_image_owns_the_storage_of_the_launcher(job: RayJob) -> None:
+    (uid,) = {pod.security_context.run_as_user for pod in job.spec.ray_cluster_spec.pods()}
+    commands = read_yaml("aws.yaml")["initialization_commands"]
+    mount = next(number for number, command in enumerate(commands) if "mount -t nfs4" in command)
+    assert commands[mount + 1 :] == [f"sudo chown {uid}:{uid} /shared"]
 
 
 def test_the_head_runs_no_training_and_workers_have_a_gpu(job: RayJob) -> None:
@@ -223,3 +261,19 @@ def test_pods_have_no_rights_of_the_kernel_and_workers_none_of_kubernetes(job: R
     assert [pod.automount_service_account_token for pod in pods] == [True, False], (
         "the head has the autoscaler"
     )
+    autoscaler = job.spec.ray_cluster_spec.autoscaler_options.security_context
+    assert not autoscaler.allow_privilege_escalation
+    assert autoscaler.capabilities.drop == ["ALL"]
+
+
+def test_the_machine_of_the_head_is_not_drained(job: RayJob) -> None:
+    metadata = job.spec.ray_cluster_spec.head_group_spec.template.metadata
+    assert metadata is not None
+    assert metadata.annotations == {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false"}
+
+
+def test_the_storage_class_is_one_to_replace() -> None:
+    """The default class of most clusters mounts a volume on one node alone."""
+    claim = PersistentVolumeClaim.model_validate(read_yaml("kubernetes/volume.yaml"))
+    docs = (ROOT / "docs/cluster.md").read_text(encoding="utf-8")
+    assert f"`storageClassName: {claim.spec.storage_class_name}`" in docs

@@ -47,7 +47,8 @@ def test_a_target_installs_its_packages_in_the_folder(
     assert call == f"make in {root}/opt/unseen with 5: VENV={root}/opt/venv {arguments} index={index}"
     copied = {path.relative_to(root / "opt/unseen") for path in (root / "opt/unseen").rglob("*")}
     assert {Path("Makefile"), Path("pyproject.toml"), Path("requirements/runtime.txt")} <= copied
-    assert (root / "shared/unseen").is_dir()
+    assert (root / "home/unseen").is_dir()
+    assert not (root / "shared").exists(), "the volume is mounted there"
 
 
 def test_the_service_installs_the_code(tmp_path: Path, log: Path) -> None:
