@@ -4,6 +4,7 @@ from pathlib import Path
 
 from unseen.cluster.task import main
 from unseen.config.inputs import EvaluateInputs, read_inputs
+from unseen.config.tracking import track_results
 from unseen.evaluation.counter import tile_counter
 from unseen.evaluation.headline import headline
 from unseen.evaluation.run import evaluate_run, write
@@ -21,6 +22,7 @@ def run(dataset: str, method: str, seed: int) -> None:
         write_digests(directory)
     numbers = headline(evaluation.metrics, inputs.settings.evaluate.metrics)
     write_sealed(Path("data/metrics", dataset, method, f"{seed}.json"), numbers)
+    track_results(dataset, method, seed, numbers, Path("data/evaluation", name))
 
 
 if __name__ == "__main__":

@@ -22,6 +22,9 @@ _COMMANDS = {
     "serve": "unseen serve",
     "onnx": "unseen export-model",
     "optuna": "searcher: optuna of a sweep",
+    "tensorboard": "train.trackers: [tensorboard]",
+    "mlflow": "train.trackers: [mlflow]",
+    "wandb": "train.trackers: [wandb]",
 }
 _LISTED = 5  # differing files of an output
 _KERNELS_WITH_AVX512 = ("SkylakeX", "Cooperlake", "SapphireRapids")  # of OpenBLAS

@@ -17,6 +17,7 @@ from unseen.cluster.connection import cluster_address, connection, imported, run
 from unseen.cluster.devices import device_here, gpus_here, usable_gpu
 from unseen.config.stages import TrainSettings
 from unseen.runtime.files import require_writable, write_json
+from unseen.runtime.trackers import require_packages
 from unseen.training.job import Job, Loop, possible_worlds
 
 
@@ -31,10 +32,7 @@ def run_training(job: Job, settings: TrainSettings, loop: Loop | None = None) ->
     """
     worlds = possible_worlds(job.recipe, settings)
     _require_writable(job)
-    if job.tensorboard:
-        from unseen.training.live import require_tensorboard
-
-        require_tensorboard()
+    require_packages(job.trackers)
     if settings.workers == "auto" and cluster_address() is None:
         worlds = _at_most(worlds, gpus_here(settings.gpu))
     if worlds == [1] and cluster_address() is None and run_cluster_address() is None:

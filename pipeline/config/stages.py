@@ -11,6 +11,7 @@ from unseen.evaluation.settings import Ranks
 from unseen.runtime.parts import PartSettings, arguments_of, opened
 from unseen.runtime.setting_names import Name
 from unseen.runtime.settings import Count, Seed, Strict
+from unseen.runtime.trackers import AnyTracker
 
 MAX_TRIALS = 10_000  # of a sweep on one data set; also corners of a space that Optuna searches
 MAX_COMBINATIONS = 1_000_000  # of the grids of a sweep, of which `total` draws
@@ -105,7 +106,7 @@ class TrainSettings(Strict):
     # of a worker; None: the cores of its machine divided by the workers there, at most 8
     loader_threads: Count | None = None
     checkpoint_every: Count = 100  # iterations
-    tensorboard: bool = False  # events in data/state/tensorboard; needs the package tensorboard
+    trackers: tuple[AnyTracker, ...] = ()  # copies of the numbers for dashboards (runtime/trackers.py)
     # images of a worker whose activations are in memory at a time; None: its whole slice of the batch
     images_per_pass: Count | None = None
 

@@ -9,6 +9,7 @@ from typing import Any
 from unseen.config.stages import TrainSettings
 from unseen.methods.settings import Recipe
 from unseen.runtime.errors import UserError
+from unseen.runtime.trackers import AnyTracker
 
 # As unseen.training.loop.train. None selects that function: only the process that trains imports it, and
 # torch.
@@ -43,7 +44,7 @@ class Job:
     outputs: Outputs | None
     loader_threads: int | None = None  # of a worker; None: unseen.runtime.cores; never change a batch
     checkpoint_every: int = 100  # iterations; never changes a result
-    tensorboard: bool = False  # writes events (live.py)
+    trackers: tuple[AnyTracker, ...] = ()  # get the numbers (live.py)
     images_per_pass: int | None = None  # of a worker (passes.py): changes results by rounding
     code: str = ""  # digest of the code that the training can reach
 
@@ -96,7 +97,7 @@ def job_of(
         ),
         loader_threads=machine.loader_threads,
         checkpoint_every=machine.checkpoint_every,
-        tensorboard=machine.tensorboard,
+        trackers=machine.trackers,
         images_per_pass=machine.images_per_pass,
         code=code,
     )

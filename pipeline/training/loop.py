@@ -238,7 +238,7 @@ def _end(run: TrainingRun) -> None:
     """Writes the outputs, then removes the state."""
     if run.worker.rank == 0:
         write_outputs(run)
-        run.live.end()
+        run.live.end(run.record.rows)
     if run.worker.world > 1:
         dist.barrier()  # no worker leaves before the outputs are there
     if run.worker.rank == 0 and run.state is not None:

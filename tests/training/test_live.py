@@ -1,19 +1,22 @@
 """The curve of a run while it trains."""
 
 import dataclasses
-import sys
+import importlib.util
+import json
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from tests.training.jobs import Killed, job, recipe
+from tests.training.jobs import Killed, job, recipe, trained
 from unseen.cluster.training import run_training
 from unseen.config.stages import TrainSettings
 from unseen.runtime.errors import UserError
-from unseen.training import live, loop
+from unseen.runtime.parts import trusted
+from unseen.runtime.trackers import Numbers, Run, Trackers
+from unseen.training import loop
 from unseen.training.history import write_history
 from unseen.training.live import Live
 
@@ -56,7 +59,7 @@ def test_only_rank_0_of_a_job_with_outputs_writes(tmp_path: Path) -> None:
         run.show(ROWS)
     partial = tmp_path / f"data/state/live/tiny/baseline/.0.csv.{'0' * 32}.partial"
     partial.write_bytes(b"of a killed writer")
-    runs[0].end()
+    runs[0].end(ROWS)
     assert not partial.exists()
     write_history(tmp_path / "expected.csv", ROWS)
     (file,) = (tmp_path / "data/state/live").rglob("*.csv")
@@ -64,31 +67,64 @@ def test_only_rank_0_of_a_job_with_outputs_writes(tmp_path: Path) -> None:
     assert file.read_bytes() == (tmp_path / "expected.csv").read_bytes()
 
 
-def test_tensorboard_receives_each_row_and_forgets_steps_that_are_repeated(
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+def test_trackers_change_no_byte_and_end_no_training(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    plain = trained(root, recipe("baseline"))
+    with trusted("tests"):
+        machine = TrainSettings.parse({"trackers": ["tensorboard", "mlflow", {"module": f"{__name__}:Full"}]})
+    watched = dataclasses.replace(job(root, recipe("baseline"), seed=1), seed=0, trackers=machine.trackers)
+    assert plain.outputs is not None
+    assert watched.outputs is not None
+    run_training(watched, TrainSettings(gpu="no"))
+    for name in ("weights", "last", "untrained"):
+        files = [outputs.model / f"{name}.safetensors" for outputs in (plain.outputs, watched.outputs)]
+        assert files[0].read_bytes() == files[1].read_bytes()
+    assert watched.outputs.history.read_bytes() == plain.outputs.history.read_bytes()
+    lines = [line for line in capsys.readouterr().err.splitlines() if "warning: tracker" in line]
+    assert lines == [
+        f"warning: tracker {__name__}:Full gets no more numbers of this stage: OSError: No space left"
+    ]
+    events = EventAccumulator(str(root / "data/state/tensorboard/tiny/baseline/0")).Reload()
+    assert {"loss", "lr", "grad_norm", "recall_at_1"} <= set(events.Tags()["tensors"])
+    digest = json.loads((plain.outputs.model / "recipe.json").read_text())["weights_sha256"]["weights"]
+    (text,) = events.Tensors("sha256/weights")
+    assert text.tensor_proto.string_val[0].decode() == digest
+
+
+class Full:
+    """A tracker without space for its second row."""
+
+    def __init__(self, run: Run) -> None:
+        self.rows = 0
+
+    def log(self, numbers: Numbers, step: int) -> None:
+        self.rows += 1
+        if self.rows > 1:
+            raise OSError("No space left")
+
+    def end(self, summary: dict[str, Any]) -> None:
+        raise AssertionError("it failed before")
+
+
+def test_a_resumed_training_gives_its_trackers_every_row(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    calls: list[Any] = []
-
-    def writer(directory: Path, purge_step: int) -> SimpleNamespace:
-        calls.append((directory.relative_to(tmp_path).as_posix(), directory.exists(), purge_step))
-        directory.mkdir(parents=True, exist_ok=True)
-        return SimpleNamespace(add_scalar=lambda *scalar: calls.append(scalar), flush=lambda: None)
-
-    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", SimpleNamespace(SummaryWriter=writer))
-    training_job = dataclasses.replace(job(tmp_path, recipe("baseline")), tensorboard=True)
-    folder = "data/state/tensorboard/tiny/baseline/0"
-    (tmp_path / folder).mkdir(parents=True)
+    steps: list[int] = []
+    monkeypatch.setattr(Trackers, "log", lambda self, numbers, step: steps.append(step))
+    training_job = dataclasses.replace(job(tmp_path, recipe("baseline")), trackers=("tensorboard",))
     Live(training_job, 0).show(ROWS[:1])
-    assert calls == [(folder, False, 5), ("loss", 0.5, 5), ("lr", 0.1, 5)]
-    calls.clear()
-    Live(training_job, 0).show(ROWS)  # resumed
-    assert calls == [(folder, True, 10), ("loss", 0.25, 10), ("lr", 0.1, 10)]
+    resumed = Live(training_job, 0)
+    resumed.show(ROWS)
+    resumed.show([*ROWS, {"iteration": 15, "loss": 0.1, "lr": 0.1}])
+    assert steps == [5, 5, 10, 15]
 
 
-def test_refuses_tensorboard_without_its_package_before_training(
+def test_refuses_a_tracker_without_its_package_before_training(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(live.importlib.util, "find_spec", lambda name: None)
-    training_job = dataclasses.replace(job(tmp_path, recipe("baseline")), tensorboard=True)
-    with pytest.raises(UserError, match="package tensorboard is not installed"):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    training_job = dataclasses.replace(job(tmp_path, recipe("baseline")), trackers=("wandb",))
+    message = r"package wandb is not installed.*\s+.*pip install 'unseen\[wandb\]'"
+    with pytest.raises(UserError, match=message):
         run_training(training_job, TrainSettings(gpu="no"))
