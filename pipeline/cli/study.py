@@ -1,5 +1,7 @@
 """The command `unseen study`: the list of studies, and the selection of one in params.yaml."""
 
+import shutil
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -87,3 +89,14 @@ def select(name: str, datasets: tuple[str, ...], seeds: tuple[int, ...], mini: b
     else:
         lines.append("params.yaml contains these axes already")
     return "\n".join([*lines, ""])
+
+
+def price(name: str, datasets: tuple[str, ...], seeds: tuple[int, ...], mini: bool) -> str:
+    """The price of the trainings of a study. params.yaml keeps its content. Raises UserError as `select`
+    does, and as `cost` does."""
+    from unseen.cli.cost import cost  # imports torch
+
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Path(shutil.copy(PARAMS, folder))
+        set_axes(copy, axes_of(study_of(name), datasets, seeds, mini))
+        return cost(Params(PARAMS, text=copy.read_text(encoding="utf-8")))

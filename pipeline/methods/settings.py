@@ -29,6 +29,23 @@ class Cost(Strict):
     flops: int
 
 
+class StepCost(Strict):
+    """The cost of a training step on one device (pipeline/training/cost.py)."""
+
+    flops: int
+    moved: int  # bytes
+    fixed: int  # bytes of memory, whatever the number of images
+    per_image: float  # bytes of memory
+
+    def memory(self, images: int) -> int:
+        """Bytes with this many images in a pass."""
+        return round(self.fixed + self.per_image * images)
+
+    def images(self, memory: float) -> int:
+        """The most images of a pass that fit into this many bytes."""
+        return max(0, int((memory - self.fixed) / self.per_image)) if self.per_image else 0
+
+
 class Optimizer(Strict):
     name: Literal["adam", "adamw", "sgd", "rmsprop"] = "adam"
     learning_rate: Positive = 3e-5

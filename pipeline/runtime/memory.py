@@ -1,6 +1,7 @@
 """The message of a failed allocation: its size, the module, and the limit of the process."""
 
 import errno
+import os
 import re
 import resource
 from pathlib import Path
@@ -84,6 +85,12 @@ def lacks_memory(error: Exception, path: Path) -> bool:
     """
     octets = _BYTES.search(str(error))
     return isinstance(error, MemoryError) and octets is not None and int(octets[1]) <= path.stat().st_size
+
+
+def memory_of_host() -> int:
+    """Bytes that this process can have: those of the machine, or a smaller limit."""
+    physical = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return min([physical, *(limit for _, limit in _limits())])
 
 
 def _limits() -> list[tuple[str, int]]:

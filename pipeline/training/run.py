@@ -144,20 +144,18 @@ def _learner(job: Job, recipe: Recipe, split: ClassSplit, worker: Worker) -> Lea
     method = method.to(worker.device)
     if job.images_per_pass is not None:
         require_rows_alone(method)
-    layers = _layers(method, recipe)
-    optimizer = build_optimizer(recipe.optimizer, method.parameter_groups(), worker.device, layers)
+    optimizer = optimizer_of(method, recipe, worker.device)
     return Learner(method, optimizer, recipe, job.seed, worker.rank, job.images_per_pass)
 
 
-def _layers(method: Method, recipe: Recipe) -> list[list[torch.nn.Parameter]]:
-    """The backbone's layers if their learning rates differ.
+def optimizer_of(method: Method, recipe: Recipe, device: torch.device) -> torch.optim.Optimizer:
+    """The optimizer of a method on `device`.
 
-    Raises UserError for a network that names no layers.
+    Raises UserError for a network that names no layers, if their learning rates differ.
     """
-    if recipe.optimizer.layer_decay == 1:
-        return []
     try:
-        return method.backbone.layers()
+        layers = [] if recipe.optimizer.layer_decay == 1 else method.backbone.layers()
+        return build_optimizer(recipe.optimizer, method.parameter_groups(), device, layers)
     except ValueError as error:
         what = f"optimizer.layer_decay is {recipe.optimizer.layer_decay}: {error}"
         raise UserError(what, "Set optimizer.layer_decay to 1.") from error

@@ -23,6 +23,7 @@ from unseen.data.loader import TrainBatch, normalize
 from unseen.data.seeding import seed_of
 from unseen.methods.method import Method
 from unseen.methods.settings import Recipe
+from unseen.runtime.device.host import reads_wait
 from unseen.runtime.device.precision import full_precision
 from unseen.runtime.device.transfer import DeviceToHost
 from unseen.runtime.device.world import world_size
@@ -156,7 +157,7 @@ def train_step(learner: Learner, batch: TrainBatch, validations: Sequence[float]
     scalars = {**terms, **noise, "loss": loss, "gradient norm": norm}
     peak = recipe.optimizer.learning_rate
     submitted = SubmittedStep(batch.step, peak * rate, list(terms), list(noise), scalars, outputs)
-    if device.type == "cpu":
+    if not reads_wait(loss):
         submitted.result()
     set_learning_rate(learner.optimizer, rate)
     learner.optimizer.step()

@@ -21,6 +21,7 @@ protocol, printed numbers and axes. One command trains the missing rows and buil
 ```bash
 unseen study crt-table-8 --mini                          # the rows on the built-in set, in minutes
 unseen study crt-table-8 --datasets cub --seeds 0 1 2    # the table
+unseen study crt-table-8 --cost                          # its price, without a training
 unseen study --list                                      # the list below
 ```
 
@@ -45,6 +46,12 @@ unseen study --list                                      # the list below
   difference, the conditions that differ, and the rank correlation of the order (Spearman). One numeric axis
   gives a line chart, two give a heat map. Beside the report, `data/report/studies/<study>/` contains the
   table as CSV and LaTeX and the figure as SVG and PDF.
+- `--cost` (also of `unseen run`) prints the price of all trainings, those of folds and trials included, and
+  starts none: steps, TFLOP and bytes of a step, memory, and MB for each further image of a batch; hours on
+  four GPUs at least (a roofline: a real GPU takes longer), and hours here by a measured step; disk. A step is
+  computed with shapes alone, without weights, data or a GPU, in 5 to 30 s, and kept for its recipe. Memory
+  differs by at most 15% from that of torch's allocator on a CPU; libraries take more besides. What this
+  machine has too little memory for is an error, which names `train.images_per_pass`.
 - `unseen claims --study irt-table-9 --photos PHOTOS` trains the rows of some studies as heads on a frozen
   pretrained network, in minutes: [numbers on real photographs](frozen_studies.md).
 
@@ -100,9 +107,9 @@ my-study:
 ```
 
 - `unseen study my-study` then also sets `run.sweeps` to the rows: each row is a [sweep](recipes.md#sweeps)
-  with `total` trials. `iterations`, `scheduler` (`none` by default, or `asha`), `grace`, `seeds` and `seed`
-  (of the draws) are those of a sweep, and the same for all rows. Blocks `sweep.<m>` and `run.budget` of
-  params.yaml do not apply; `sweep.<row>: {concurrent: 4}` does.
+  with `total` trials. `iterations`, `scheduler` (`none` by default, or `asha`), `grace`, `searcher`, `seeds`
+  and `seed` (of the draws) are those of a sweep, and the same for all rows. Blocks `sweep.<m>` and
+  `run.budget` of params.yaml do not apply; `sweep.<row>: {concurrent: 4}` does.
 - Without `space` each row has the published space of its method. A space with fewer combinations than
   `total` is an error. Rows with different `training.patience` are an error.
 - Trials are compared on held-out train classes. The report lists trials, best values and their metric for

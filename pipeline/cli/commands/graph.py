@@ -9,6 +9,8 @@ from unseen.cli.commands.examples import Examples, Lists
 from unseen.cli.commands.values import PATH
 from unseen.runtime.stage import enter_project, in_project
 
+_PRICE = "Print steps, operations, memory, hours and disk of all trainings, and start none."
+
 
 @click.command(
     cls=Examples,
@@ -17,6 +19,7 @@ from unseen.runtime.stage import enter_project, in_project
     unseen run                       every stage that is missing or changed
     unseen run -j 4                  up to four stages at a time
     unseen run -f train@parts-ms-0   one stage, again
+    unseen run --cost                steps, memory and hours of the trainings
     """,
 )
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[OPTIONS OF DVC REPRO] [TARGETS]...")
@@ -27,7 +30,8 @@ from unseen.runtime.stage import enter_project, in_project
     help="Stages that run at the same time. Default: the trainings for which the cluster of RAY_ADDRESS has "
     "resources, 1 without a cluster.",
 )
-def run(arguments: tuple[str, ...], jobs: int | None) -> int:
+@click.option("--cost", "priced", is_flag=True, help=_PRICE)
+def run(arguments: tuple[str, ...], jobs: int | None, priced: bool) -> int:
     """Run the stages that are missing or changed, and print the result.
 
     It is `dvc repro` with the same arguments, and the same results in parallel. TARGETS are stages, such as
@@ -44,6 +48,12 @@ def run(arguments: tuple[str, ...], jobs: int | None) -> int:
             "In the graph, training.protocol=refit trains on all train classes with the selected length."
         )
     enter_project()
+    if priced:
+        from unseen.cli.cost import cost
+        from unseen.config.document import Params
+
+        sys.stdout.write(cost(Params()))
+        return 0
     from unseen.cli.run import run as run_graph
 
     return run_graph(arguments, jobs)
@@ -62,6 +72,7 @@ def _studies(_: click.Context, __: click.Parameter, incomplete: str) -> list[str
     unseen study --list                                   every table and figure, with its state
     unseen study crt-table-8 --mini                       its rows on the built-in set
     unseen study crt-table-8 --datasets cub --seeds 0 1   the table, with two seeds
+    unseen study crt-table-8 --cost                       what it will cost, without a training
     unseen study example                                  of a file in studies/
     """,
 )
@@ -77,6 +88,7 @@ def _studies(_: click.Context, __: click.Parameter, incomplete: str) -> list[str
 @click.option("--mini", is_flag=True, help="On the built-in set, with small networks.")
 @click.option("--list", "listed", is_flag=True, help="List the studies.")
 @click.option("--no-run", is_flag=True, help="Only set params.yaml.")
+@click.option("--cost", "priced", is_flag=True, help=_PRICE)
 @click.option("-j", "--jobs", type=click.IntRange(1), help="As in `unseen run`.")
 def study(
     name: str | None,
@@ -85,6 +97,7 @@ def study(
     mini: bool,
     listed: bool,
     no_run: bool,
+    priced: bool,
     jobs: int | None,
 ) -> int:
     """Train the rows of a table or figure, and show them beside the printed numbers.
@@ -100,6 +113,9 @@ def study(
         return 0
     if mini and datasets:
         raise click.UsageError("--mini is the built-in set: leave out --datasets.")
+    if priced:
+        sys.stdout.write(studies.price(name, datasets, seeds, mini))
+        return 0
     sys.stdout.write(studies.select(name, datasets, seeds, mini))
     sys.stdout.flush()
     if no_run:

@@ -8,11 +8,11 @@ new recipe only.
 from collections.abc import Callable, Iterable
 from importlib.metadata import version
 from pathlib import Path
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from unseen.config.inputs import digest
 from unseen.experiments.plan.modules import modules_of
-from unseen.methods.settings import Cost, Recipe
+from unseen.methods.settings import Cost, Recipe, StepCost
 from unseen.runtime.code import Code
 from unseen.runtime.files import write_json
 from unseen.runtime.memory import LEAST, require_memory
@@ -72,6 +72,17 @@ class Facts:
         parts = recipe.model_dump_json(exclude=_OF_TRAINING | {"loss", "koleo_weight"})
         return self._fact(Cost, parts, recipe, ("methods.cost",), count)
 
+    def step(self, recipe: Recipe, classes: int, samples: int) -> StepCost:
+        """The cost of a training step with these numbers of training classes and images."""
+
+        def count() -> StepCost:
+            from unseen.training.cost import step_cost
+
+            return step_cost(recipe, classes, samples)
+
+        parts = f"{classes} {samples} {step_parts(recipe)}"
+        return self._fact(StepCost, parts, recipe, ("training.cost",), count)
+
     def _fact(
         self,
         kind: type[_Kind],
@@ -98,3 +109,13 @@ class Facts:
             return None
         code = self._code.closure([*(f"unseen.{module}" for module in modules), *modules_of(recipe)])
         return self._folder / f"{digest([name, code, [version(library) for library in _LIBRARIES]])}.json"
+
+
+def step_parts(recipe: Recipe) -> str:
+    """All of a recipe on which the cost of a step depends: not the length, protocol and rates of training."""
+    kept = {"precision", "threads", "gradient_noise"}
+    length = set(type(recipe.training).model_fields) - kept
+    without: dict[str, Any] = {"schedule": True, "training": length}
+    return recipe.model_dump_json(
+        exclude=without | {"optimizer": {"learning_rate", "weight_decay", "multipliers"}}
+    )

@@ -182,8 +182,8 @@ def check(run: Plan, facts: Facts | None = None) -> None:
     for dataset in run.axes.datasets:
         swept = {method: run.recipes[dataset, method] for method in run.axes.sweeps}
         require_equal_stopping(run.definitions, dataset, swept)
-    trainings = _trainings(run)
-    for training in trainings:
+    every = trainings(run)
+    for training in every:
         with located(run.definitions, training):
             require_checkpoint(training.recipe)
             require_schedule(run.definitions, training)
@@ -193,8 +193,8 @@ def check(run: Plan, facts: Facts | None = None) -> None:
     for dataset, size in sizes.items():
         if size is not None and run.axes.ensembles:
             require_folds(run.definitions.params, run.ensembles(dataset), dataset, size)
-    dimensions = require_networks(run.definitions, trainings, run.machine, facts or Facts())
-    for training in trainings:
+    dimensions = require_networks(run.definitions, every, run.machine, facts or Facts())
+    for training in every:
         with located(run.definitions, training):
             require_statistics(training.recipe)
     for dataset, method in product(run.axes.datasets, run.axes.methods):
@@ -204,7 +204,7 @@ def check(run: Plan, facts: Facts | None = None) -> None:
     for dataset, size in sizes.items():
         if size is None:
             continue
-        of_dataset = [training for training in trainings if training.dataset == dataset]
+        of_dataset = [training for training in every if training.dataset == dataset]
         if size.train_labels is not None:
             require_classes(run.definitions, size.train_labels, of_dataset)
         require_batches(run.definitions, size, of_dataset)
@@ -212,19 +212,19 @@ def check(run: Plan, facts: Facts | None = None) -> None:
         require_evaluable(run.definitions.params, run.evaluation(dataset), dataset, size, dims)
 
 
-def _trainings(run: Plan) -> list[Training]:
+def trainings(run: Plan) -> list[Training]:
     """Every training of the run: those of its methods, then of its sweeps, then of its ensembles."""
-    trainings = [
+    every = [
         Training(dataset, method, run.recipes[dataset, method], run.axes.seeds)
         for dataset, method in product(run.axes.datasets, run.axes.methods)
     ]
     for dataset, method in run.swept():
         trials = run.trials(dataset, method)
-        trainings += of_trials(run.definitions, dataset, method, run.sweeps[method], trials)
+        every += of_trials(run.definitions, dataset, method, run.sweeps[method], trials)
     for dataset, method in product(run.axes.datasets, run.axes.ensembles):
         layers = run.definitions.layers(dataset, method)
-        trainings += of_folds(run.definitions.params, dataset, method, layers, run.ensembles(dataset))
-    return trainings
+        every += of_folds(run.definitions.params, dataset, method, layers, run.ensembles(dataset))
+    return every
 
 
 def files(run: Plan, code: Code, facts: Facts | None = None) -> Iterator[tuple[Path, dict[str, Any]]]:

@@ -8,8 +8,9 @@ def reads_wait(tensor: Tensor) -> bool:
     """Whether the host waits when it reads a value or a data-dependent size of `tensor`: not on a CPU.
 
     Also in a function that torch.compile captures, which cannot read: its graph is that of a GPU everywhere.
+    And of a fake tensor (pipeline/training/cost.py), which has no values.
     """
-    return tensor.device.type != "cpu" or torch.compiler.is_compiling()
+    return tensor.device.type != "cpu" or hasattr(tensor, "fake_mode") or torch.compiler.is_compiling()
 
 
 class HostValue:
