@@ -31,12 +31,14 @@ class Console(io.TextIOWrapper):
 
 @contextlib.contextmanager
 def copied(path: Path, interval: float = 0.1) -> Iterator[None]:
-    """Copies to standard error what is appended to `path` while the block runs."""
+    """Copies to standard error what is appended to `path` while the block runs, without earlier lines."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.touch()
+    earlier = path.stat().st_size
 
     def copy(done: threading.Event) -> None:
         with open(path, encoding="utf-8", errors="replace", newline="") as source:
+            source.seek(earlier)
             last = False
             while not last:
                 last = done.wait(interval)

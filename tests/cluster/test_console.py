@@ -3,7 +3,9 @@
 import re
 from pathlib import Path
 
-from unseen.cluster.console import Console
+import pytest
+
+from unseen.cluster.console import Console, copied
 from unseen.runtime.progress import Progress
 
 NOTE = "step 12  loss 1.234 (terms 1, 2, 3, 4)  validation R@1 56.7%"
@@ -20,3 +22,11 @@ def test_a_worker_cuts_its_line_to_the_terminal_of_the_stage(tmp_path: Path) -> 
         assert max(map(len, re.split("[\r\n]+", content))) <= (columns or 200)
         assert content.endswith("\n")
         assert content.count("\n") == 1
+
+
+def test_workers_that_start_again_repeat_no_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "console"
+    for line in ("Zürich 1\n", "Zürich 2\n"):
+        with copied(path, 0.01), Console(path, None) as console:
+            console.write(line)
+    assert capsys.readouterr().err == "Zürich 1\nZürich 2\n"
