@@ -100,6 +100,7 @@ def fit(
                 earlier, written, waited = written, checkpoints_of(job), 0.0
                 deaths = 1 if written - earlier else deaths + 1  # only deaths without progress count
                 raise_unless_dead(error, job.name, worlds[-1], deaths, lost)
+                _note_death(error, job.name, lost)
             except Exception as error:
                 failure = _controller_failure(error)
                 if cluster.contended and failure == _TIMEOUT:
@@ -265,6 +266,15 @@ def raise_unless_dead(
             f"{_last_line(error)}"
         )
         raise UserError(what, f"{remedy} {_RESUMES}") from error
+
+
+def _note_death(error: WorkerGroupError | PreemptionError, name: str, lost: str) -> None:
+    """One line about a death after which the run starts again."""
+    cause = f"{lost} left the cluster" if lost else "a worker died"
+    if isinstance(error, PreemptionError):
+        cause = "a node was preempted"
+    sys.stderr.write(f"train {name}: {cause}; starting again from the last checkpoint.\n")
+    sys.stderr.flush()
 
 
 def raise_failure(error: Exception, name: str, cluster: Cluster, lost: str) -> None:

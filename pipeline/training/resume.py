@@ -162,7 +162,8 @@ def _resume(run: TrainingRun, saved: State) -> TrainingRun:
     if run.worker.rank == 0:
         if run.job.outputs is not None:
             _check_untrained(run)
-        sys.stderr.write(f"resuming at step {record.total} from {run.state}\n")
+        workers = f" with {run.worker.world} workers" if run.worker.world > 1 else ""
+        sys.stderr.write(f"resuming at step {record.total} from {run.state}{workers}\n")
     return run
 
 

@@ -405,7 +405,11 @@ def test_a_private_cluster_takes_the_largest_number_of_workers(
     ids=["killed", "preempted"],
 )
 def test_only_deaths_without_a_new_checkpoint_end_a_training(
-    error: Exception, worlds: list[int], root: Path, monkeypatch: pytest.MonkeyPatch
+    error: Exception,
+    worlds: list[int],
+    root: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """Nodes leave five times, each time after a checkpoint; then a worker dies three times at one step. The
     checkpoint of another recipe has a larger number of steps."""
@@ -429,5 +433,8 @@ def test_only_deaths_without_a_new_checkpoint_end_a_training(
     with pytest.raises(UserError, match=r"died 3 times without a new checkpoint: .") as caught:
         train_workers.fit(training, worlds, "no", cluster)
     assert "\n" not in caught.value.what
+    cause = "node was preempted" if isinstance(error, PreemptionError) else "worker died"
+    line = f"train tiny/baseline/0: a {cause}; starting again from the last checkpoint.\n"
+    assert capsys.readouterr().err == line * 6
     trainer = lean_trainer.ElasticTrainer if len(worlds) > 1 else TorchTrainer
     assert starts == [(trainer, (1, 4) if len(worlds) > 1 else 2)] * 7
