@@ -43,7 +43,7 @@ class Listener(Protocol):
         """The trial ended by itself, by the scheduler, or after its error was reported."""
 
     def died(self, trial: int, reason: str) -> None:
-        """The process of the trial died twice."""
+        """The process of the trial died twice without a validation in between that is new."""
 
 
 @dataclass(frozen=True)
@@ -66,8 +66,9 @@ def run_trials(
 ) -> None:
     """Runs all jobs, `concurrent` at a time. `gpu` is train.gpu; Tune keeps its files under `directory`.
 
-    With `rungs`, trials whose `metric` is low are stopped early. A trial whose process died runs once more,
-    from its checkpoint. Raises UserError for a cluster without the resources.
+    With `rungs`, trials whose `metric` is low are stopped early. A trial whose process died runs again
+    from its checkpoint, unless it died before with the same last validation. Raises UserError for a cluster
+    without the resources.
     """
     threads = max(job.threads for job in jobs.values())
     with imported("torch", "pandas"), connection(concurrent, gpu != "no") as cluster:

@@ -9,10 +9,12 @@ from unseen.cluster.trials import Listener
 
 
 class Events(Callback):
-    """Tune calls this object in the process of the stage."""
+    """Tune calls this object in the process of the stage. The first report of an iteration resets the count
+    of the failures of its trial: a trial that resumes reports its earlier iterations again."""
 
     def __init__(self, listener: Listener) -> None:
         self.listener = listener
+        self._reached: dict[int, int] = {}  # the last iteration of each trial
 
     def on_trial_result(
         self,
@@ -22,7 +24,11 @@ class Events(Callback):
         result: dict[str, Any],
         **info: Any,
     ) -> None:
-        self.listener.reported(trial.config["trial"], result)
+        number, reached = trial.config["trial"], result.get("iteration", 0)
+        if reached > self._reached.get(number, 0):
+            self._reached[number] = reached
+            trial.run_metadata.num_failures = 0
+        self.listener.reported(number, result)
 
     def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
         self.listener.completed(trial.config["trial"])
