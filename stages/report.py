@@ -6,6 +6,7 @@ from pathlib import Path
 from unseen.config.inputs import ReportInputs, read_inputs
 from unseen.report.analysis import write_analysis
 from unseen.report.page import build
+from unseen.report.plots import write_plots
 from unseen.report.position_files import write_positions
 from unseen.report.report_data import read_report_data
 from unseen.report.study_files import write_studies
@@ -17,7 +18,7 @@ from unseen.runtime.stage import main
 def run() -> None:
     """Builds data/report/index.html from all data sets, methods and seeds of the run, the verdict of each
     data set as text (verdict.json), the table of the analysis (analysis.csv), and the files of its studies
-    and heat maps."""
+    and heat maps; and data/plots, the curves of `dvc plots`."""
     inputs = read_inputs(ReportInputs, "report").settings
     axes, settings = inputs.run, inputs.report
     for folder in ("data/metrics", "data/history"):  # both are in git and inputs of this stage
@@ -47,6 +48,8 @@ def run() -> None:
         settings.thumbnail,
         own=settings.sections.values(),
     )
+    with atomic_directory(Path("data/plots")) as directory:
+        write_plots(data, directory)
     with atomic_directory(Path("data/report")) as directory:
         (directory / "index.html").write_text(page.html, encoding="utf-8")
         write_json(directory / "verdict.json", page.verdicts)

@@ -148,6 +148,7 @@ def write_copy(copy: Project) -> None:
         copy.path / "dvc.lock",
         *copy.path.glob("data/metrics/**/*.json"),
         *copy.path.glob("data/history/**/*.csv"),
+        *copy.path.glob("data/plots/**/*.*"),
     ]:
         built.unlink(missing_ok=True)
     environment = copy.path / ".venv"  # `make` puts its commands before those of PATH

@@ -64,7 +64,7 @@ def sections() -> dict[str, list[str]]:
 MOST_NUMBERS = 12  # of a method: docs/metrics.md
 BUILD_CATALOG = "unseen index ~/photos data/catalog --model data/models/folder/ms/0"
 EVALUATE = "unseen evaluate data/embeddings/parts/ms/0/test.arrow"
-RESTORE = "git checkout HEAD -- params.yaml dvc.lock data/metrics data/history && dvc checkout"
+RESTORE = "git checkout HEAD -- params.yaml dvc.lock data/metrics data/history data/plots && dvc checkout"
 VARIANT = (
     "dvc exp run -S '++methods.gsp_soft={like: gsp, pooling: {epsilon: 1.0}}' "
     "-S 'run.methods=[gsp, gsp_soft]'"

@@ -166,6 +166,9 @@ def test_the_stage_writes_the_page_and_the_heat_maps(
     files = sorted(path.relative_to(root / "data/report").as_posix() for path in root.rglob("report/**/*.*"))
     positions = ["positions/birds/good.csv", "positions/birds/good.svg"]
     assert files == ["analysis.csv", "index.html", *positions, "verdict.json"]
+    plots = sorted(path.relative_to(root / "data/plots").as_posix() for path in root.rglob("plots/**/*.*"))
+    curves = [f"{name}/birds/good/0.csv" for name in ("recall", "spectrum")]
+    assert plots == [*curves, "sweeps.json", "sweeps/none.csv"]
     page = read_page((root / "data/report/index.html").read_text(encoding="utf-8"))
     assert page.first("h1").text() == "A title"
     gallery = page.first("section", id="set-0-gallery")

@@ -17,7 +17,17 @@ from tests.torture.operations import ROOT, write_project
 # outputs with times of the run, and the state of DVC
 _VOLATILE = ("data/logs", "data/fold_logs", "data/state")
 # Tracked files that no stage reads: those of other runs, and what is not code.
-_LEFT_OUT = (".ci", ".github", "benchmarks", "data/history", "data/metrics", "deploy", "docs", "dvc.lock")
+_LEFT_OUT = (
+    ".ci",
+    ".github",
+    "benchmarks",
+    "data/history",
+    "data/metrics",
+    "data/plots",
+    "deploy",
+    "docs",
+    "dvc.lock",
+)
 _LEFT_OUT += ("requirements", "tests")
 
 
