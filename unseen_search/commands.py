@@ -117,7 +117,7 @@ def index(
     extra `lite0`. A stronger network is vit_base_patch16_siglip_256.v2_webli (SigLIP 2, Apache-2.0, 370 MB).
     The licence of the weights is written into CATALOG/model/network.json.
     """
-    from unseen_search.search import write_catalog
+    from unseen_search.indexing import write_catalog
 
     network = network_of(**options)
     if model is not None and network is not None:
@@ -248,7 +248,7 @@ def measure(photos: Path, labels: str, **options: Any) -> None:
     Embeds up to about 600 labelled photos with each candidate, and prints the accuracy and the options of
     the best.
     """
-    from unseen_search.search import measurement
+    from unseen_search.indexing import measurement
 
     network = network_of(**options)
     if network is None:

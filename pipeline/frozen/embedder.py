@@ -6,33 +6,27 @@ Decoding is that of stage `export`; cropping and normalisation are those of the 
 import contextlib
 import hashlib
 import io
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Literal
 
 import numpy as np
 import torch
-from jaxtyping import Float32, UInt8
+from jaxtyping import Float32
 from PIL import Image
 
 from unseen.data.embeddings import UNIT
-from unseen.data.heif import readable
 from unseen.data.loader import EvalLoader
 from unseen.frozen import network as pretrained
-from unseen.frozen.training_classes import FILE, training_classes
+from unseen.frozen.encoded import BATCH, Picture, Pictures, Precision, pictures_of
+from unseen.frozen.training_classes import FILE, is_network, training_classes
 from unseen.methods.artifact import load_method
 from unseen.methods.method import Method
 from unseen.runtime.cores import loader_threads_of
 from unseen.runtime.errors import UserError
-from unseen.runtime.files import regular
-from unseen.runtime.names import printable
 from unseen.training.export.model import device, embed_images
 
-BATCH = 64  # images
 COLLAPSED = 1e-6  # 1 - cosine of two different pictures below which a model does not distinguish them
 WEIGHTS, RECIPE = "weights.safetensors", "recipe.json"
-Picture = str | Path | bytes  # a file, or the encoded bytes of one
-Precision = Literal["float32", "bfloat16"]
 
 
 class Embedder:
@@ -58,7 +52,7 @@ class Embedder:
                 (self._method, self.input), _ = pretrained.build_network(model)
             else:
                 self.directory = Path(model)
-                if pretrained.is_network(self.directory):
+                if is_network(self.directory):
                     self._method, self.input = pretrained.load_network(self.directory)
                 else:
                     loaded = load_method(self.directory)
@@ -72,7 +66,7 @@ class Embedder:
             source = model.name if isinstance(model, pretrained.Network) else self.files()[0]
             raise UserError(
                 f"{source} cannot embed pictures: {len(bad):,} tensors have NaN or infinity, first {bad[0]}.",
-                _remedy(isinstance(model, pretrained.Network) or pretrained.is_network(Path(model))),
+                _remedy(isinstance(model, pretrained.Network) or is_network(Path(model))),
             )
 
     @property
@@ -95,7 +89,7 @@ class Embedder:
         Raises ValueError for a network without a directory."""
         if self.directory is None:
             raise ValueError("a network that was not loaded from a directory has no files")
-        if pretrained.is_network(self.directory):
+        if is_network(self.directory):
             files = pretrained.files_of(self.directory)
         else:
             files = [self.directory / WEIGHTS, self.directory / RECIPE]
@@ -174,39 +168,6 @@ def _drawn(seed: int) -> bytes:
     return stream.getvalue()
 
 
-class Pictures:
-    """Pictures by their position in a list."""
-
-    def __init__(self, pictures: Sequence[Picture]) -> None:
-        self.pictures = pictures
-
-    def image(self, row: int) -> UInt8[np.ndarray, "size"]:
-        return np.frombuffer(readable(encoded(self.pictures[row])), np.uint8)
-
-    def box(self, row: int) -> tuple[float, float, float, float] | None:
-        return None
-
-    def undecodable(self, row: int, reason: str) -> UserError:
-        return UserError(
-            f"{name_of(self.pictures[row])} cannot be read as a picture: {reason}.",
-            "Convert it to JPEG or PNG, or leave it out.",
-        )
-
-
-def pictures_of(pictures: Any) -> list[Picture]:
-    """The pictures of a call: one, or any iterable of them. Raises UserError for other types."""
-    if isinstance(pictures, Picture):
-        return [pictures]
-    result = list(pictures) if isinstance(pictures, Iterable) else [pictures]
-    for picture in result:
-        if not isinstance(picture, Picture):
-            raise UserError(
-                f"A picture is a {type(picture).__name__}, expected a path or the bytes of a file.",
-                "Save a decoded picture to a file or to io.BytesIO first.",
-            )
-    return result
-
-
 @contextlib.contextmanager
 def _float32() -> Iterator[None]:
     """Networks are built in float32 within the block, whatever the default of the caller is."""
@@ -216,18 +177,3 @@ def _float32() -> Iterator[None]:
         yield
     finally:
         torch.set_default_dtype(default)
-
-
-def encoded(picture: Picture) -> bytes:
-    """The file content of a picture. Raises UserError for a file that cannot be read."""
-    if isinstance(picture, bytes):
-        return picture
-    try:
-        return regular(Path(picture)).read_bytes()
-    except (OSError, ValueError) as error:  # ValueError: the path contains a NUL
-        reason = error.strerror if isinstance(error, OSError) else error
-        raise UserError(f"{name_of(picture)} cannot be read: {reason}.", "Correct the path.") from None
-
-
-def name_of(picture: Picture) -> str:
-    return f"a picture of {len(picture):,} bytes" if isinstance(picture, bytes) else printable(str(picture))

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from unseen.data.loader import EvalLoader, normalize
 from unseen.data.settings import Input
-from unseen.frozen.embedder import Pictures
+from unseen.frozen.encoded import Pictures
 from unseen.frozen.network import WEIGHTS, Network, load_network, write_network
 from unseen.frozen.store import MAPS, ArrayStore
 from unseen.frozen.trunk import Layout, packed

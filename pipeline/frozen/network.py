@@ -22,6 +22,7 @@ from safetensors.torch import load_file, save
 from torch import Tensor, nn
 
 from unseen.data.settings import Input
+from unseen.frozen.training_classes import NETWORK
 from unseen.methods.method import Method, Observed, Outputs, unit
 from unseen.networks import lite0
 from unseen.networks.checkpoint import read_state
@@ -39,7 +40,7 @@ from unseen.runtime.digest import sha256_of
 from unseen.runtime.errors import UserError
 from unseen.runtime.files import atomic_file, regular, write_json
 
-ABOUT, WEIGHTS, LINEAR = "network.json", "weights.safetensors", "linear.safetensors"
+ABOUT, WEIGHTS, LINEAR = NETWORK, "weights.safetensors", "linear.safetensors"
 SCHEMA_VERSION = 1
 # Mean and standard deviation of RGB in [0, 1], by the names that a user can give.
 STATISTICS: dict[str, tuple[Triple, Triple]] = {
@@ -239,11 +240,6 @@ def files_of(directory: Path) -> list[Path]:
     """The files of a network's directory."""
     names = (WEIGHTS, ABOUT, LINEAR)
     return [directory / name for name in names if name != LINEAR or (directory / name).exists()]
-
-
-def is_network(directory: Path) -> bool:
-    """Whether a directory contains a published network, otherwise a trained method."""
-    return (directory / ABOUT).exists()
 
 
 def candidates(name: str) -> dict[str, tuple[Triple, Triple]]:

@@ -9,11 +9,11 @@ from collections.abc import Collection
 from pathlib import Path
 
 from unseen.data.shards import Shards
-from unseen.frozen import network as pretrained
 from unseen.runtime.errors import UserError
 from unseen.runtime.files import write_json
 
 FILE = "training_classes.json"
+NETWORK = "network.json"  # the description of a published network
 _TRAINED = ("linear", "adapted")  # parts of a published network, by their names in network.json
 
 
@@ -39,8 +39,8 @@ def training_classes(model: Path) -> frozenset[str] | None:
                 f"{path} is damaged: {type(error).__name__}: {error}.",
                 "Write the model again: `unseen ladder` for a model of it, `unseen index` for a catalog.",
             ) from error
-    if pretrained.is_network(model):
-        about = json.loads((model / pretrained.ABOUT).read_text(encoding="utf-8"))
+    if is_network(model):
+        about = json.loads((model / NETWORK).read_text(encoding="utf-8"))
         return None if any(part in about for part in _TRAINED) else frozenset()
     *_, top, dataset, _, _ = ("", "", "", "", *model.resolve().parts)
     shards = model.resolve().parents[3] / "shards" / dataset if top == "models" else None
@@ -48,3 +48,8 @@ def training_classes(model: Path) -> frozenset[str] | None:
         return None
     data = Shards(shards)
     return frozenset(data.class_names[label] for label in set(data.labels[data.rows("train")].tolist()))
+
+
+def is_network(directory: Path) -> bool:
+    """Whether a directory contains a published network, otherwise a trained method."""
+    return (directory / NETWORK).exists()

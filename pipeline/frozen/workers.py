@@ -19,7 +19,8 @@ import numpy as np
 import torch
 from jaxtyping import Float32
 
-from unseen.frozen.embedder import BATCH, Embedder, Precision
+from unseen.frozen.embedder import Embedder
+from unseen.frozen.encoded import BATCH, Precision
 from unseen.runtime.cores import loader_threads_of, usable_cores
 from unseen.runtime.errors import UserError
 from unseen.runtime.progress import Progress

@@ -66,7 +66,7 @@ def test_a_page_replaces_no_directory_and_no_pipe(
     def embed(*_: object) -> None:
         raise AssertionError("the check precedes the work")
 
-    monkeypatch.setattr("unseen_search.search.build", embed)
+    monkeypatch.setattr("unseen_search.indexing.build", embed)
     monkeypatch.setattr("unseen_search.search.Catalog", embed)
     query = photos / "shelf 1/deep/schön 1.jpg"
     for target in (pipe, pipe.parent):

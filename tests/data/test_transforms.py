@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from unseen.data.centre import region_for_testing
 from unseen.data.settings import Input
 from unseen.data.transforms import (
     SplitMix64,
     crop_for_testing,
     crop_for_training,
     random_crop,
-    region_for_testing,
 )
 
 Picture = Callable[..., np.ndarray]

@@ -133,7 +133,7 @@ def _photos(project: Path) -> None:
 
 
 def _build() -> None:
-    from unseen_search.search import write_catalog
+    from unseen_search.indexing import write_catalog
 
     model = Path("data/models", *map(str, CELL))
     write_catalog(Path("photos"), Path("data/catalog"), model, kind=None, labels=None, skip_damaged=False)
@@ -156,7 +156,6 @@ def _outputs_of_fold(model: int, *kinds: str) -> tuple[str, ...]:
 
 
 _NAME = "/".join(map(str, CELL))
-_CATALOG = "unseen_search.search"
 OPERATIONS = (
     Operation(
         "resolve",
@@ -218,7 +217,7 @@ OPERATIONS = (
         _build,
         after=("train",),
         outputs=("data/catalog",),
-        modules=(_CATALOG,),
+        modules=("unseen_search.indexing",),
         scratch=("data/catalog.unfinished",),
         replaces=False,
     ),
@@ -227,7 +226,7 @@ OPERATIONS = (
         _find,
         after=("catalog build",),
         outputs=("data/matches.html",),
-        modules=(_CATALOG,),
+        modules=("unseen_search.search",),
     ),
     Operation(
         "sweep",

@@ -10,10 +10,17 @@ The pictures belong to no data set and need no labels. With labels an answer nam
 The commands are `unseen index` and `unseen find`.
 """
 
-from unseen.evaluation.unknown import Threshold
-from unseen.frozen.embedder import Embedder
-from unseen_search.catalog.answers import Answer, Match, Product
-from unseen_search.catalog.build import build
-from unseen_search.catalog.catalog import Catalog
+from typing import TYPE_CHECKING
+
+from unseen.runtime.lazy import lazy
+
+if TYPE_CHECKING:
+    from unseen.evaluation.unknown import Threshold
+    from unseen.frozen.embedder import Embedder
+    from unseen_search.catalog.answers import Answer, Match, Product
+    from unseen_search.catalog.build import build
+    from unseen_search.catalog.catalog import Catalog
+else:
+    __getattr__, __dir__ = lazy(__name__)
 
 __all__ = ["Answer", "Catalog", "Embedder", "Match", "Product", "Threshold", "build"]

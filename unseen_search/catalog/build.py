@@ -16,7 +16,8 @@ from jaxtyping import Float32
 
 from unseen.data.ingest.sources.folder import SUFFIXES, enumerated
 from unseen.evaluation.index.kinds import Setting, stores_vectors
-from unseen.frozen.embedder import Embedder, Precision, require_distinct
+from unseen.frozen.embedder import Embedder, require_distinct
+from unseen.frozen.encoded import Precision
 from unseen.frozen.labels import FOLDERS, NONE, labels_of
 from unseen.frozen.network import Network, default_network, write_network
 from unseen.frozen.pictures import Listed, Stamp, listed

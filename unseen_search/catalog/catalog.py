@@ -36,7 +36,8 @@ from unseen.evaluation.decision import NEAREST, LeftOut, Means
 from unseen.evaluation.index.index import Index, load, search, vectors_at
 from unseen.evaluation.index.kinds import from_plain
 from unseen.evaluation.unknown import Threshold
-from unseen.frozen.embedder import Embedder, Picture, Precision, pictures_of
+from unseen.frozen.embedder import Embedder
+from unseen.frozen.encoded import Picture, Precision, pictures_of
 from unseen.runtime.digest import sha256_of
 from unseen.runtime.errors import UserError
 from unseen.runtime.files import complete_directory, regular

@@ -29,11 +29,13 @@ import torch
 from jaxtyping import Float, Float32
 from torch import Tensor
 
+from unseen.data.centre import Region, region_for_testing
 from unseen.data.decode import decode
 from unseen.data.heif import readable
 from unseen.data.loader import normalize
-from unseen.data.transforms import Region, crop_for_testing, region_for_testing
-from unseen.frozen.embedder import Embedder, Picture, encoded, name_of
+from unseen.data.transforms import crop_for_testing
+from unseen.frozen.embedder import Embedder
+from unseen.frozen.encoded import Picture, encoded, name_of
 from unseen.frozen.network import PretrainedNetwork
 from unseen.methods.embedding import EmbeddingMethod
 from unseen.methods.explain.class_token import class_token_attention

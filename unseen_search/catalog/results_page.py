@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import UInt8
 
 from unseen.data.heif import readable
-from unseen.frozen.embedder import encoded
+from unseen.frozen.encoded import encoded
 from unseen.report.html import environment, style
 from unseen.report.pictures import data_uri
 from unseen.report.recipes import text

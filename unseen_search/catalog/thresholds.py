@@ -8,7 +8,7 @@ import numpy as np
 from unseen.data.ingest.sources.folder import Directory
 from unseen.evaluation.decision import LeftOut
 from unseen.evaluation.unknown import Threshold, UncalibratedError, calibrate
-from unseen.frozen.embedder import Picture
+from unseen.frozen.encoded import Picture
 from unseen.frozen.pictures import picture_names
 from unseen.runtime.errors import UserError
 from unseen_search.catalog.answers import best_score

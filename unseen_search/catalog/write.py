@@ -19,7 +19,7 @@ from unseen.evaluation.index.mapped import all_vectors, build_mapped, recall_map
 from unseen.evaluation.index.recall import Recall
 from unseen.evaluation.settings import Flat, Hnsw, IvfPq, Setting
 from unseen.evaluation.unknown import LEAST_LEFT_OUT, without_trained
-from unseen.frozen.embedder import Precision
+from unseen.frozen.encoded import Precision
 from unseen.frozen.pictures import Listed
 from unseen.frozen.store import ArrayStore
 from unseen.frozen.training_classes import FILE, write_training_classes

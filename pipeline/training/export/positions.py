@@ -20,6 +20,7 @@ from jaxtyping import Float32, Int64
 from torch import Tensor
 
 from unseen.data import embeddings as embedding_file
+from unseen.data.centre import Region, region_for_testing
 from unseen.data.decode import decode
 from unseen.data.embeddings import Embeddings
 from unseen.data.judge import judge_of
@@ -27,7 +28,7 @@ from unseen.data.loader import EvalLoader, normalize
 from unseen.data.positions import Match, PositionMap, Positions, QueryMatches, write
 from unseen.data.settings import Input
 from unseen.data.shards import Shards
-from unseen.data.transforms import Region, pixels_of, region_for_testing
+from unseen.data.transforms import pixels_of
 from unseen.methods.artifact import LoadedModel, load_method
 from unseen.methods.explain.contribution import NotNormalised, contributions
 from unseen.methods.explain.weights import PositionWeights, position_functions

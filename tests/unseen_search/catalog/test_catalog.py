@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save_file
 
 from tests.photos import COUNT, picture, save_model
 from unseen.evaluation.settings import Flat, Hnsw, Ivf, IvfPq, Setting
-from unseen.frozen.embedder import pictures_of
+from unseen.frozen.encoded import pictures_of
 from unseen.frozen.network import ABOUT, Network
 from unseen.networks import lite0
 from unseen.networks.published_network import timm
