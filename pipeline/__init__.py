@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from unseen.runtime.version import __version__
     from unseen.training.fit import train
     from unseen_search.catalog.answers import Answer, Match, Product
-    from unseen_search.catalog.build import build as index
+    from unseen_search.catalog.building import build as index
     from unseen_search.catalog.catalog import Catalog
 else:
     __getattr__, __dir__ = lazy(__name__)

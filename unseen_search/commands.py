@@ -94,6 +94,13 @@ def threshold_options(command: Callable[..., None]) -> Callable[..., None]:
     "use it too. Default: as in the existing catalog, otherwise float32.",
 )
 @click.option("--skip-damaged", is_flag=True, help="Exclude unreadable pictures instead of stopping.")
+@click.option(
+    "--onnx/--no-onnx",
+    default=None,
+    envvar="UNSEEN_ONNX",
+    help="Also store the model as ONNX, with which `find` and `serve` start without PyTorch. Default: where "
+    "the extra `onnx` is installed.",
+)
 @click.option("--remove", is_flag=True, help="Allow an update that removes more than 20% of the pictures.")
 def index(
     photos: Path,
@@ -104,6 +111,7 @@ def index(
     duplicates: Path | None,
     skip_damaged: bool,
     remove: bool,
+    onnx: bool | None,
     workers: int | None,
     precision: Literal["auto", "float32", "bfloat16"] | None,
     **options: Any,
@@ -133,6 +141,7 @@ def index(
         workers=workers,
         precision=precision,
         remove=remove,
+        onnx=onnx,
     )
 
 

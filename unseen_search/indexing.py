@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Iterator, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 
@@ -15,7 +16,7 @@ from unseen.frozen.network import Network
 from unseen.runtime.files import atomic_file
 from unseen.runtime.names import printable
 from unseen.runtime.text import aligned
-from unseen_search.catalog.build import build
+from unseen_search.catalog.building import build
 from unseen_search.catalog.catalog import ABOUT, CURVE, Catalog
 from unseen_search.catalog.duplicates import Group, duplicates
 from unseen_search.catalog.measure import description, measure
@@ -34,9 +35,11 @@ def write_catalog(
     workers: int | None = None,
     precision: Precision | Literal["auto"] | None = None,
     remove: bool = False,
+    onnx: bool | None = None,
 ) -> None:
     """Builds or updates a catalog and prints its size, the first names of excluded pictures, and with
-    `duplicates_html` the groups of near-duplicates, which it also writes to this page. Raises UserError as
+    `duplicates_html` the groups of near-duplicates, which it also writes to this page. `onnx`: as of `build`;
+    None: where the extra is installed. Raises UserError as
     `build` does.
     """
     if duplicates_html is not None:
@@ -52,6 +55,7 @@ def write_catalog(
         workers=workers,
         precision=precision,
         remove=remove,
+        onnx=all(map(find_spec, ("onnxruntime", "onnxscript"))) if onnx is None else onnx,
     )
     excluded = catalog.about["left_out"]
     parts = [f"{len(catalog):,} pictures"]

@@ -33,10 +33,6 @@ from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Float32, Float64, Int64
-from scipy.linalg import cholesky, solve_triangular
-
-from unseen.evaluation.statistics.better import compare, decide
-from unseen.evaluation.statistics.table import of_queries
 
 NEAREST, VOTING, MEAN, WHITENED = "nearest", "votes", "class mean", "whitened class mean"
 WITH_MARGIN = " with margin"
@@ -183,6 +179,10 @@ def choose(tables: Mapping[str, LeftOut]) -> list[Choice]:
     values = {rule: _values(table)[known] for rule, table in tables.items()}
     rights = {rule: float(table.right[known].mean()) for rule, table in tables.items()}
     others = [rule for rule in tables if rule != NEAREST]
+    # A search imports this module and chooses nothing: SciPy would be a fifth of its time.
+    from unseen.evaluation.statistics.better import compare, decide
+    from unseen.evaluation.statistics.table import of_queries
+
     table = of_queries([values[rule][None] for rule in (NEAREST, *others)], first.label[known])
     compared = compare(table, [(0, place) for place in range(1, len(others) + 1)])
     verdicts = decide(compared, [LEAST] * len(others), [None] * len(others))
@@ -325,6 +325,8 @@ def _whitening(
     spread = squares - dim * variance**2
     share = min(1.0, (fourth / len(rows) - squares) / len(rows) / spread) if spread > 0 else 1.0
     shrunk = (1 - share) * covariance + share * variance * np.eye(dim)
+    from scipy.linalg import cholesky, solve_triangular
+
     inverse = solve_triangular(cholesky(shrunk, lower=True), np.eye(dim), lower=True)
     return centre, inverse.astype(np.float32, order="C"), (1 - share) / len(rows)
 

@@ -49,7 +49,6 @@ from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float64
-from scipy.special import betaincinv, stdtrit
 
 from unseen.evaluation.decision import NEAREST, LeftOut, joined
 from unseen.runtime.errors import UserError
@@ -282,6 +281,8 @@ def _limits(label: np.ndarray, score: np.ndarray, rival: np.ndarray, confidence:
     product, if too few products have an error."""
     photos, sizes = len(label), np.bincount(label)
     probed = np.count_nonzero(sizes)
+    from scipy.special import stdtrit  # 0.1 s of a search, which calibrates only if it is asked to
+
     ratio = (stdtrit(photos - 1, confidence) / stdtrit(max(1, probed - 1), confidence)) ** 2
     turn = np.argsort(-score, kind="stable")
     turn = turn[: np.count_nonzero(np.isfinite(score))]
@@ -317,6 +318,8 @@ def _limits(label: np.ndarray, score: np.ndarray, rival: np.ndarray, confidence:
             scores, rates = np.array([np.inf]), np.zeros(1)
         deff = np.full(len(rates), sum_of_squared_sizes / photos)
     effective = photos / deff * ratio
+    from scipy.special import betaincinv
+
     limits = betaincinv(rates * effective + 1, (1 - rates) * effective, confidence)
     if not len(enough) and not alike:
         limits = np.ones(len(rates))

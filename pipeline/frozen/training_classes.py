@@ -8,7 +8,6 @@ import json
 from collections.abc import Collection
 from pathlib import Path
 
-from unseen.data.shards import Shards
 from unseen.runtime.errors import UserError
 from unseen.runtime.files import write_json
 
@@ -46,6 +45,8 @@ def training_classes(model: Path) -> frozenset[str] | None:
     shards = model.resolve().parents[3] / "shards" / dataset if top == "models" else None
     if shards is None or not (shards / "manifest.json").is_file():
         return None
+    from unseen.data.shards import Shards  # models of the graph alone need it
+
     data = Shards(shards)
     return frozenset(data.class_names[label] for label in set(data.labels[data.rows("train")].tolist()))
 

@@ -57,7 +57,7 @@ from unseen.report.report_data import read_history, read_json, read_trials
 from unseen.runtime.files import write_json
 from unseen.runtime.sealed import require_digests, write_digests
 from unseen.training.history import write_history
-from unseen_search.catalog.build import build
+from unseen_search.catalog.building import build
 from unseen_search.catalog.catalog import Catalog
 
 _TABLES = ("queries.parquet", "neighbours.parquet")

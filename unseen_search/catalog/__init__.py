@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from unseen.evaluation.unknown import Threshold
     from unseen.frozen.embedder import Embedder
     from unseen_search.catalog.answers import Answer, Match, Product
-    from unseen_search.catalog.build import build
+    from unseen_search.catalog.building import build
     from unseen_search.catalog.catalog import Catalog
 else:
     __getattr__, __dir__ = lazy(__name__)

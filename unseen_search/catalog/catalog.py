@@ -13,9 +13,11 @@ decision.svg        what known photos get at each rate of false matches (curve.p
 catalog.json        schema version, folder and number of the pictures, name and fingerprint of the model, the
                     precision in which it embeds (float32 without this key), setting of the index and its
                     recall against exact search, source of the labels, rule of the products, all rules and the
-                    curve (null without labels), files that were left out, sha256 and size of the files above
+                    curve (null without labels), files that were left out, sha256 and size of the files above;
+                    largest difference of the vectors of the ONNX model, and its input (null without one)
 model/              weights.safetensors, and recipe.json of a trained model or network.json of a published
-                    network; the names of its training classes if they are known (training_classes.py)
+                    network; the names of its training classes if they are known (training_classes.py);
+                    model.onnx, which embeds queries without PyTorch (engine.py)
 """
 
 import json
@@ -24,7 +26,7 @@ from functools import cached_property, partial
 from hashlib import sha256
 from numbers import Integral
 from pathlib import Path
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 import pyarrow as pa
@@ -32,20 +34,25 @@ import pyarrow.parquet as pq
 from jaxtyping import Float32, Int64
 from safetensors.numpy import load_file
 
+from unseen.data.settings import Input
 from unseen.evaluation.decision import NEAREST, LeftOut, Means
 from unseen.evaluation.index.index import Index, load, search, vectors_at
 from unseen.evaluation.index.kinds import from_plain
 from unseen.evaluation.unknown import Threshold
-from unseen.frozen.embedder import Embedder
 from unseen.frozen.encoded import Picture, Precision, pictures_of
 from unseen.runtime.digest import sha256_of
 from unseen.runtime.errors import UserError
 from unseen.runtime.files import complete_directory, regular
 from unseen_search.catalog.answers import NEIGHBOURS, Answer, Match, answers_of
+from unseen_search.catalog.engine import ONNX, Engine, OnnxEngine, runs_onnx
+
+if TYPE_CHECKING:
+    from unseen.frozen.embedder import Embedder
 
 INDEX, PICTURES, RIVALS = "index.faiss", "pictures.parquet", "rivals.parquet"
 DECISION, CURVE = "decision.safetensors", "decision.svg"
 ABOUT, MODEL = "catalog.json", "model"
+ONNX_MODEL = f"{MODEL}/{ONNX}"
 VERIFIED = 64 * 2**20  # bytes of a file that is verified whenever a catalog is opened
 SCHEMA_VERSION = 3  # of the directory; catalogs of unreleased versions have none
 _EXCHANGES = 10  # of the directory by builds, while one reader opens it
@@ -89,8 +96,9 @@ class Catalog:
     def _load(self, directory: Path, verify: bool | None) -> None:
         """Reads the catalog in `directory`."""
         self.about = read_about(directory)
-        for name, digest in self.about["files"].items():
-            _read(directory, name, partial(_verify, digest, self.about["sizes"][name], verify))
+        for name in self.about["files"]:
+            deferred = name == ONNX_MODEL and not verify
+            _read(directory, name, partial(_verify, self.about, name, False if deferred else verify))
         self._table: pq.ParquetFile = _read(directory, PICTURES, pq.ParquetFile)
         setting = from_plain(self.about["index"])
         self.index: Index = _read(
@@ -99,7 +107,6 @@ class Catalog:
         self.means: Means | None = None
         if DECISION in self.about["files"]:
             self.means = _read(directory, DECISION, _means)
-        self._embedder: Embedder | None = None
         vectors = len(self.index.ids)
         if not len(self) == vectors == self.about["pictures"]:
             raise UserError(
@@ -189,9 +196,11 @@ class Catalog:
         asked = np.unique(np.array(rows, np.int64))
         for group in np.unique(np.searchsorted(groups, asked, "right") - 1).tolist():
             inside = asked[(asked >= groups[group]) & (asked < groups[group + 1])]
-            table = self._group(group).take(inside - groups[group])
-            values = zip(table["path"].to_pylist(), table["label"].to_pylist(), strict=True)
-            pictures |= dict(zip(inside.tolist(), values, strict=True))
+            # Table.take would import pandas, 0.4 s
+            paths, labels = self._group(group).columns
+            for row in inside.tolist():
+                place = row - int(groups[group])
+                pictures[row] = paths[place].as_py(), labels[place].as_py()
         for path, _ in pictures.values():
             self._inside(path)
         return pictures
@@ -206,19 +215,29 @@ class Catalog:
         """The precision in which the model embeds pictures and queries."""
         return precision_of(self.about)
 
-    @property
-    def embedder(self) -> Embedder:
-        """The model of this catalog, loaded at the first use."""
-        if self._embedder is None:
-            embedder = Embedder(complete_directory(self.directory) / MODEL, self.precision)
-            if embedder.fingerprint() != self.about["fingerprint"]:
-                model = self.about["model"]
-                raise UserError(
-                    f"{self.directory / MODEL} is not the model that embedded this catalog ({model}).",
-                    _rebuild(self.directory, model=True),
-                )
-            self._embedder = embedder
-        return self._embedder
+    @cached_property
+    def embedder(self) -> "Embedder":
+        """The model of this catalog in PyTorch, loaded at the first use."""
+        from unseen.frozen.embedder import Embedder  # imports PyTorch
+
+        embedder = Embedder(complete_directory(self.directory) / MODEL, self.precision)
+        if embedder.fingerprint() != self.about["fingerprint"]:
+            model = self.about["model"]
+            raise UserError(
+                f"{self.directory / MODEL} is not the model that embedded this catalog ({model}).",
+                _rebuild(self.directory, model=True),
+            )
+        return embedder
+
+    @cached_property
+    def engine(self) -> Engine:
+        """What embeds queries: the ONNX model of this catalog where it runs, otherwise `embedder`."""
+        if self.about.get("onnx") is None or not runs_onnx():
+            return self.embedder
+        directory = complete_directory(self.directory)
+        _read(directory, ONNX_MODEL, partial(_verify, self.about, ONNX_MODEL, True))
+        input = _read(directory, ABOUT, lambda _: Input.model_validate(self.about["onnx"]["input"]))
+        return OnnxEngine(directory / ONNX_MODEL, input)
 
     @property
     def rule(self) -> str:
@@ -237,7 +256,7 @@ class Catalog:
         A flat index compares all pictures; the other kinds can miss some.
         """
         queries = _searched(pictures, k)
-        return self._matches(self.embedder(queries), k) if queries else []
+        return self._matches(self.engine(queries), k) if queries else []
 
     def _matches(self, vectors: Float32[np.ndarray, "Q D"], k: int) -> list[list[Match]]:
         rows, similarities = search(self.index, vectors, None, min(k, len(self)))
@@ -260,7 +279,7 @@ class Catalog:
         queries = _searched(pictures, k)
         if not queries:
             return []
-        vectors = self.embedder(queries)
+        vectors = self.engine(queries)
         wide = self._matches(vectors, k if self.means or self.rule == NEAREST else max(k, NEIGHBOURS))
         scores = self.means.scores(vectors) if self.means else None
         return answers_of(self.rule, wide, k, threshold, self.products if self.means else [], scores)
@@ -353,8 +372,8 @@ def _read(directory: Path, name: str, reader: Callable[[Path], Any]) -> Any:
         raise UserError(f"{path} is damaged: {str(error).splitlines()[0]}.", _rebuild(directory)) from error
 
 
-def _verify(digest: str, size: int, verify: bool | None, path: Path) -> None:
-    length = path.stat().st_size
+def _verify(about: dict[str, Any], name: str, verify: bool | None, path: Path) -> None:
+    digest, size, length = about["files"][name], about["sizes"][name], path.stat().st_size
     if length != size:
         raise ValueError(f"it has {length:,} bytes, the build wrote {size:,}")
     if (verify or (verify is None and size <= VERIFIED)) and sha256_of(path) != digest:

@@ -21,9 +21,10 @@ from unseen.data.embeddings import UNIT
 from unseen.frozen.embedder import Embedder
 from unseen.runtime.errors import UserError
 from unseen.runtime.files import atomic_directory, write_json
+from unseen_search.catalog.engine import ONNX
 from unseen_search.catalog.model_card import Accuracy, card
 
-ONNX, TORCH, PREPROCESSING, CARD = "model.onnx", "model.pt2", "preprocessing.json", "README.md"
+TORCH, PREPROCESSING, CARD = "model.pt2", "preprocessing.json", "README.md"
 TOLERANCE = 1e-4  # largest difference of a component from PyTorch
 
 
@@ -52,40 +53,17 @@ def export_model(model: Path, output: Path, accuracy: Accuracy | None = None) ->
     Raises UserError if the extra `onnx` is not installed, the model cannot be traced or has no ONNX form, or
     a difference exceeds `TOLERANCE`; then nothing is written.
     """
-    try:
-        import onnxruntime
-        import onnxscript  # noqa: F401  torch.onnx needs it
-    except ImportError as error:
-        raise UserError(
-            f"The export needs a package that is not installed: {error.name}.", "pip install 'unseen[onnx]'"
-        ) from error
     embedder = Embedder(model)
-    example = _drawn(embedder.input.size)
-    module = _Pixels(embedder).cpu().eval()
-    with torch.inference_mode():
-        expected = module(example).numpy()
     with atomic_directory(output) as directory:
-        batch = ({0: torch.export.Dim("batch")},)
-        with _errors(model, "cannot be traced"):
-            program = torch.export.export(module, (example,), dynamic_shapes=batch)
-            with warnings.catch_warnings():
-                # The weights are on the CPU, where the warning of torch about shared tensors does not apply.
-                warnings.filterwarnings("ignore", "No complete tensor found in the group")
-                torch.export.save(program, directory / TORCH)
-        with _errors(model, "has no ONNX form"):
-            torch.onnx.export(
-                program,
-                (),
-                directory / ONNX,
-                input_names=["pixels"],
-                output_names=["embedding"],
-                external_data=False,
-                dynamo=True,
-                verbose=False,
-            )
+        program, example, expected = _traced(embedder, model)
+        with _errors(model, "cannot be traced"), warnings.catch_warnings():
+            # The weights are on the CPU, where the warning of torch about shared tensors does not apply.
+            warnings.filterwarnings("ignore", "No complete tensor found in the group")
+            torch.export.save(program, directory / TORCH)
+        _write_onnx(program, directory / ONNX, model)
         with torch.inference_mode():
             traced = torch.export.load(directory / TORCH).module()(example).numpy()
-        session = onnxruntime.InferenceSession(directory / ONNX, providers=["CPUExecutionProvider"])
+        session = onnxruntime().InferenceSession(directory / ONNX, providers=["CPUExecutionProvider"])
         (result,) = session.run(["embedding"], {"pixels": example.numpy()})
         differences = {}
         for file, vectors in ((ONNX, result), (TORCH, traced)):
@@ -101,6 +79,49 @@ def export_model(model: Path, output: Path, accuracy: Accuracy | None = None) ->
     return differences
 
 
+def export_onnx(embedder: Embedder, model: str, path: Path) -> None:
+    """Writes model.onnx alone. model: its name in messages. Raises UserError as `export_model` does."""
+    _write_onnx(_traced(embedder, model)[0], path, model)
+
+
+def onnxruntime() -> Any:
+    """The module. Raises UserError if a package of the export is not installed."""
+    try:
+        import onnxruntime
+        import onnxscript  # noqa: F401  torch.onnx needs it
+    except ImportError as error:
+        raise UserError(
+            f"The export needs a package that is not installed: {error.name}.", "pip install 'unseen[onnx]'"
+        ) from error
+    return onnxruntime
+
+
+def _traced(embedder: Embedder, model: str | Path) -> tuple[torch.export.ExportedProgram, Tensor, np.ndarray]:
+    """The program, drawn pictures, and their vectors."""
+    onnxruntime()
+    example = _drawn(embedder.input.size)
+    module = _Pixels(embedder).cpu().eval()
+    with torch.inference_mode():
+        expected = module(example).numpy()
+    with _errors(model, "cannot be traced"):
+        program = torch.export.export(module, (example,), dynamic_shapes=({0: torch.export.Dim("batch")},))
+    return program, example, expected
+
+
+def _write_onnx(program: torch.export.ExportedProgram, path: Path, model: str | Path) -> None:
+    with _errors(model, "has no ONNX form"):
+        torch.onnx.export(
+            program,
+            (),
+            path,
+            input_names=["pixels"],
+            output_names=["embedding"],
+            external_data=False,
+            dynamo=True,
+            verbose=False,
+        )
+
+
 def _drawn(size: int) -> UInt8[Tensor, "B 3 S S"]:
     """Three pictures of coloured squares. More than one: a batch of one would fix the size of the batch."""
     squares = np.random.default_rng(0).integers(0, 256, (3, 3, 4, 4), np.uint8)
@@ -110,7 +131,7 @@ def _drawn(size: int) -> UInt8[Tensor, "B 3 S S"]:
 
 
 @contextlib.contextmanager
-def _errors(model: Path, problem: str) -> Iterator[None]:
+def _errors(model: str | Path, problem: str) -> Iterator[None]:
     """Turns an error of torch.export or torch.onnx, which have no common class, into a UserError."""
     try:
         yield

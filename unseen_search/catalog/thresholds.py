@@ -10,9 +10,10 @@ from unseen.evaluation.decision import LeftOut
 from unseen.evaluation.unknown import Threshold, UncalibratedError, calibrate
 from unseen.frozen.encoded import Picture
 from unseen.frozen.pictures import picture_names
+from unseen.frozen.training_classes import training_classes
 from unseen.runtime.errors import UserError
 from unseen_search.catalog.answers import best_score
-from unseen_search.catalog.catalog import Catalog
+from unseen_search.catalog.catalog import MODEL, Catalog
 
 
 def unknown_photos(folder: Path) -> dict[str, list[Picture]]:
@@ -34,7 +35,8 @@ def threshold_of(
     unknown: Mapping[str, Sequence[Picture]],
 ) -> Threshold:
     """As Catalog.threshold."""
-    known, names, labels = catalog.embedder.training_classes, catalog.products, catalog.labels
+    known = training_classes(catalog.directory / MODEL)
+    names, labels = catalog.products, catalog.labels
     if None in labels:
         return _without_labels(catalog, known, at_most_false, at_most_wrong, confidence, unknown)
     if len(names) < 2:

@@ -31,10 +31,12 @@ from unseen_search.catalog.catalog import (
     DECISION,
     INDEX,
     MODEL,
+    ONNX_MODEL,
     PICTURES,
     RIVALS,
     SCHEMA_VERSION,
 )
+from unseen_search.catalog.onnx_model import OnnxModel
 from unseen_search.catalog.unlabelled import rivals_without_labels
 
 FLAT_BELOW = 1_000_000  # pictures, from which a new catalog has an approximate index
@@ -53,6 +55,7 @@ class Model(NamedTuple):
     files: list[Path]
     precision: Precision
     training_classes: frozenset[str] | None = None  # empty for a published network; None: unknown
+    onnx: OnnxModel | None = None
 
 
 class Contents(NamedTuple):
@@ -118,6 +121,9 @@ def write_catalog(output: Path, contents: Contents, vectors: ArrayStore, setting
         if contents.model.training_classes:
             write_training_classes(directory / MODEL, contents.model.training_classes)
             files.append(directory / MODEL / FILE)
+        onnx = contents.model.onnx
+        if onnx is not None:
+            files.append(Path(shutil.copyfile(onnx.path, directory / ONNX_MODEL)))
         about = {
             "schema_version": SCHEMA_VERSION,
             "photos": str(contents.photos.resolve()),
@@ -126,6 +132,7 @@ def write_catalog(output: Path, contents: Contents, vectors: ArrayStore, setting
             "model": contents.model.name,
             "fingerprint": contents.model.fingerprint,
             "precision": contents.model.precision,
+            "onnx": onnx and {"difference": onnx.difference, "input": onnx.input},
             "index": to_plain(setting),
             "recall": None if measured is None else measured._asdict(),
             "labels": contents.label_source,

@@ -3,26 +3,35 @@
 import sys
 import threading
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from unseen.evaluation.unknown import Threshold
 from unseen.runtime.digest import sha256_of
 from unseen.runtime.errors import UserError
 from unseen_search.catalog.catalog import ABOUT, Catalog
-from unseen_search.catalog.regions import Explainer
 from unseen_search.catalog.thresholds import unknown_photos
 from unseen_search.service.settings import ServiceSettings
+
+if TYPE_CHECKING:
+    from unseen_search.catalog.regions import Explainer
 
 
 @dataclass(frozen=True)
 class State:
-    """A loaded catalog, what explains its similarities, its threshold, and the first digits of the sha256 of
-    its catalog.json."""
+    """A loaded catalog, its threshold, and the first digits of the sha256 of its catalog.json."""
 
     catalog: Catalog
-    explainer: Explainer
     threshold: Threshold | None
     fingerprint: str
+
+    @cached_property
+    def explainer(self) -> "Explainer":
+        """What explains similarities, with the model in PyTorch."""
+        from unseen_search.catalog.regions import Explainer  # imports PyTorch
+
+        return Explainer(self.catalog.embedder)
 
 
 class Current:
@@ -65,7 +74,7 @@ class Current:
 
     def _load(self) -> State:
         catalog = Catalog(self.directory, verify=True)
-        explainer = Explainer(catalog.embedder)  # loads the model before the first photo
+        catalog.engine  # noqa: B018  loads the model before the first photo
         threshold, asked = None, self.settings
         if asked.at_most_false is not None or asked.at_most_wrong is not None:
             given = None if asked.unknown is None else unknown_photos(asked.unknown)
@@ -74,4 +83,4 @@ class Current:
             )
             sys.stderr.write(f"{self.directory}: {threshold.sentence()}\n")
         catalog.rows  # noqa: B018  reads the table before the first photo
-        return State(catalog, explainer, threshold, sha256_of(self.directory / ABOUT)[:12])
+        return State(catalog, threshold, sha256_of(self.directory / ABOUT)[:12])

@@ -12,8 +12,6 @@ from itertools import islice
 from multiprocessing import get_context
 from typing import Any, Generic, NamedTuple, TypeVar
 
-import cv2
-
 from unseen.data.ingest.collection import Content
 from unseen.runtime.cores import usable_cores
 from unseen.runtime.errors import UserError
@@ -85,6 +83,8 @@ def _initialize(job: Job[Any], parent: int) -> None:
     # The handler of a stage raises an exception, which the pool would report as the failure of one chunk.
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent receives it too and ends the pool
+    import cv2
+
     cv2.setNumThreads(1)
 
 

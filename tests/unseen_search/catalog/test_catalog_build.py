@@ -15,7 +15,7 @@ from unseen.frozen.pictures import listed
 from unseen.runtime.errors import UserError
 from unseen_search.catalog import Catalog, build
 
-making = sys.modules["unseen_search.catalog.build"]
+making = sys.modules["unseen_search.catalog.building"]
 
 
 @pytest.mark.slow

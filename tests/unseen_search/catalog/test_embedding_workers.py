@@ -16,7 +16,7 @@ from unseen.frozen.workers import devices_of, embedding, processes_of
 from unseen.runtime.errors import UserError
 from unseen_search.catalog import Catalog, Embedder, build
 
-making = sys.modules["unseen_search.catalog.build"]
+making = sys.modules["unseen_search.catalog.building"]
 
 
 def contents(catalog: Path) -> dict[str, bytes]:

@@ -10,7 +10,7 @@ from tests.photos import save_model, save_products
 from unseen.cli import main as cli
 from unseen.evaluation.external import evaluate_files, evaluate_vectors
 from unseen_search.catalog import export_vectors as module
-from unseen_search.catalog.build import build
+from unseen_search.catalog.building import build
 
 
 @pytest.mark.slow

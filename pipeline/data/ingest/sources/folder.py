@@ -13,17 +13,19 @@ import stat
 from collections import Counter
 from functools import partial
 from pathlib import Path, PurePosixPath
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from unseen.data.heif import readable
 from unseen.data.ingest.collection import Collection, Picture
 from unseen.data.ingest.files.archive import Archive, is_hidden, leaves_its_folder
-from unseen.data.ingest.settings import FolderSource, OwnSource
 from unseen.data.labels import Line, alike, by_file, csv_lines, normal, require_one_folder
 from unseen.data.shard_schema import SPLITS
 from unseen.data.splits import held_out
 from unseen.runtime.errors import UserError
 from unseen.runtime.names import printable
+
+if TYPE_CHECKING:
+    from unseen.data.ingest.settings import FolderSource, OwnSource
 
 _JPEG = (".jpg", ".jpeg", ".jpe", ".jfif")
 _LOSSLESS = (".png", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm", ".pbm")
@@ -119,7 +121,7 @@ class Row(NamedTuple):
     is_gallery: bool
 
 
-def collection(source: FolderSource, scratch: Path | None = None) -> Collection:
+def collection(source: "FolderSource", scratch: Path | None = None) -> Collection:
     """Lists the images with the split of their class: that of the CSV, or `test_share` of the classes are
     test, chosen by `order` and `seed`.
 
@@ -158,7 +160,7 @@ def collection(source: FolderSource, scratch: Path | None = None) -> Collection:
     return Collection(str(root), pictures, partial(_read, files), facts)
 
 
-def divided(rows: list[Row], source: OwnSource, table: str) -> list[Picture]:
+def divided(rows: list[Row], source: "OwnSource", table: str) -> list[Picture]:
     """The pictures with the split of their class: that of the rows, or `test_share` of the classes are test,
     chosen by `order` and `seed`. Raises UserError, with the name of the table, for a class in both splits."""
     if any(row.split for row in rows):

@@ -30,7 +30,18 @@ from unseen.runtime.mounts import beside, is_free
 from unseen.runtime.names import printable
 from unseen.training.export.model import device
 from unseen.training.precision import computes_with_bfloat16
-from unseen_search.catalog.catalog import ABOUT, INDEX, MODEL, PICTURES, Catalog, precision_of, read_about
+from unseen_search.catalog.catalog import (
+    ABOUT,
+    INDEX,
+    MODEL,
+    ONNX_MODEL,
+    PICTURES,
+    Catalog,
+    precision_of,
+    read_about,
+)
+from unseen_search.catalog.engine import ONNX
+from unseen_search.catalog.onnx_model import PHOTOS, checked_onnx
 from unseen_search.catalog.write import Contents, Model, default_setting, write_catalog
 
 MOST_REMOVED = 0.2  # of the pictures of a catalog, by an update without `remove`
@@ -48,6 +59,7 @@ def build(
     workers: int | None = None,
     precision: Precision | Literal["auto"] | None = None,
     remove: bool = False,
+    onnx: bool | None = None,
 ) -> Catalog:
     """Embeds every picture below `photos` with a model and writes the catalog `output`.
 
@@ -69,6 +81,8 @@ def build(
     it. None: that of the existing catalog, otherwise float32. With another precision than that of the
     existing catalog, every picture is embedded again.
     `remove`: an update may remove more than `MOST_REMOVED` of the pictures.
+    `onnx`: also store an ONNX model, with which a search needs no PyTorch (engine.py); it needs the extra
+    `onnx`, and vectors of float32. None: if the existing catalog has one.
 
     Raises UserError if there is no picture, another process builds this catalog, a file name is not UTF-8,
     the model is missing, incomplete or gives no distinct vectors, the labels cannot be read, the disk is
@@ -90,6 +104,7 @@ def build(
             processes=Processes(processes, workers),
             precision=precision,
             remove=remove,
+            onnx=onnx,
         )
 
 
@@ -110,6 +125,7 @@ def _build(
     processes: Processes,
     precision: Precision | Literal["auto"] | None,
     remove: bool,
+    onnx: bool | None,
 ) -> Catalog:
     restore_directory(output)
     if output.exists() and not _is_catalog(output) and not is_free(output):
@@ -126,6 +142,7 @@ def _build(
             labels=labels,
             processes=processes,
             remove=remove,
+            onnx=onnx,
         )
 
 
@@ -139,6 +156,7 @@ def _build_with(
     labels: str | None,
     processes: Processes,
     remove: bool,
+    onnx: bool | None,
 ) -> Catalog:
     require_distinct(embedder)
     fingerprint = embedder.fingerprint()
@@ -173,6 +191,17 @@ def _build_with(
 
         vectors.fill(path_of, BLOCK * count, compute)
 
+    stored = _onnx_of(earlier, fingerprint)
+    onnx_model = None
+    if (onnx or (onnx is None and stored is not None)) and embedder.precision == "float32":
+        places = np.unique(np.linspace(0, len(pictures.paths) - 1, PHOTOS).astype(int)).tolist()
+        onnx_model = checked_onnx(
+            embedder,
+            unfinished.parent / ONNX,
+            stored,
+            [photos / pictures.paths[place] for place in places],
+            vectors.rows([pictures.sha256[place] for place in places]),
+        )
     setting = index
     if setting is None:
         setting = (
@@ -190,6 +219,7 @@ def _build_with(
             embedder.files(),
             embedder.precision,
             embedder.training_classes,
+            onnx_model,
         ),
     )
     write_catalog(output, contents, vectors, setting)
@@ -281,6 +311,13 @@ def _earlier(output: Path) -> Catalog | None:
     except UserError as error:
         sys.stderr.write(f"catalog: {error.what} {output} is built again: every picture is embedded again\n")
         return None
+
+
+def _onnx_of(earlier: Catalog | None, fingerprint: str) -> Path | None:
+    """The ONNX model of a catalog with the same model."""
+    if earlier is None or earlier.about["fingerprint"] != fingerprint or not earlier.about.get("onnx"):
+        return None
+    return earlier.directory / ONNX_MODEL
 
 
 def _unchanged(earlier: Catalog | None, photos: Path) -> dict[tuple[str, Stamp], str]:
