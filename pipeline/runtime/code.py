@@ -155,6 +155,9 @@ class Code:
         return self._modules[name]
 
 
+_HAVE_STATEMENTS = (ast.stmt, ast.excepthandler, ast.match_case)  # parts of a tree that may import
+
+
 @dataclass(frozen=True)
 class _Module:
     path: Path
@@ -188,7 +191,7 @@ def _imported(tree: ast.AST) -> list[str]:
             module = "." * node.level + (node.module or "")
             below = f"{module}." if node.module else module
             names += [module, *(f"{below}{alias.name}" for alias in node.names)]
-        elif not _is_for_type_checkers(node):
+        elif isinstance(node, _HAVE_STATEMENTS) and not _is_for_type_checkers(node):
             names += _imported(node)
     return names
 

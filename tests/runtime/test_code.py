@@ -14,6 +14,7 @@ from tests.params import resolve
 from unseen.config.document import Params
 from unseen.config.recipe_files import published
 from unseen.experiments.plan.modules import modules_of, position_modules_of
+from unseen.runtime import code
 from unseen.runtime.code import code_of, digest_of
 from unseen.runtime.stage import PACKAGE, ROOT
 
@@ -193,3 +194,37 @@ def test_names_what_differs_from_the_recorded_code(tmp_path: Path) -> None:
     with (package / "report/page.py").open("a", encoding="utf-8") as file:
         file.write("UNUSED = 1\n")
     assert code_of(package, tmp_path).differing(recorded) == ["parts.own", "unseen.report.page", template]
+
+
+def test_imports_are_found_in_every_kind_of_block() -> None:
+    text = """
+try:
+    import a
+except ImportError:
+    import b
+else:
+    import c
+finally:
+    import d
+match x:
+    case 1:
+        import e
+with x:
+    import f
+for x in y:
+    import g
+while x:
+    import h
+class C:
+    def m(self):
+        import i
+        async def n():
+            import j
+if x:
+    import k
+elif y:
+    import l
+else:
+    import m
+"""
+    assert code._imported(ast.parse(text)) == list("abcdefghijklm")
