@@ -23,7 +23,9 @@ pytestmark = pytest.mark.slow
 
 FIND = """
 import sys
-for name in ("torch", "torchvision", "timm", "ray", "dvc", "matplotlib", "pandas", "scipy", "cv2"):
+learning = ("torch", "torchvision", "timm", "cv2", "threadpoolctl")
+graph = ("ray", "dvc", "ruamel", "matplotlib", "jinja2", "pandas", "scipy")
+for name in (*learning, *graph):
     sys.modules[name] = None  # an import raises ModuleNotFoundError
 from unseen.cli import main as cli
 cli.main(["find", *sys.argv[1:], "-k", "11", "--json"])
