@@ -106,8 +106,8 @@ def test_another_version_runs_after_it_is_accepted(own: Project) -> None:
     text = module.read_text(encoding="utf-8")
     module.write_text(f"{text}\nCHANGED = True\n", encoding="utf-8")
     for command in ("dvc repro --force --single-item resolve", "unseen run"):
-        assert "contains unseen 0.1.0 with other files" in own.refused(command)
-    assert "accepts unseen 0.1.0" in own.run("unseen lock")
+        assert "contains unseen 0.2.0 with other files" in own.refused(command)
+    assert "accepts unseen 0.2.0" in own.run("unseen lock")
     own.run("dvc repro resolve")
     changed = [line for line in own.run("dvc status").splitlines() if line.endswith(":") and "@" in line]
     assert changed
