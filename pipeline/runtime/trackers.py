@@ -44,10 +44,9 @@ class OutsideTracker(PartSettings):
     module: str
 
 
-AnyTracker = (
-    Literal["tensorboard", "mlflow", "wandb"]
-    | SerializeAsAny[Annotated[OutsideTracker, opened(OutsideTracker)]]
-)
+AnyTracker = SerializeAsAny[
+    Annotated[Literal["tensorboard", "mlflow", "wandb"] | OutsideTracker, opened(OutsideTracker)]
+]
 
 
 class Run(NamedTuple):

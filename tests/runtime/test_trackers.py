@@ -16,6 +16,7 @@ from unseen.experiments.catalogue import definitions
 from unseen.experiments.plan.files import files, plan
 from unseen.methods.settings import parse_recipe
 from unseen.runtime.code import Code
+from unseen.runtime.errors import UserError
 from unseen.runtime.files import write_json
 from unseen.runtime.trackers import Run, Trackers
 
@@ -123,6 +124,22 @@ def test_a_tracker_that_cannot_start_gets_one_warning(
         ["warning", f" tracker {name} gets no more numbers of this stage"]
         for name in ("tensorboard", "mlflow")
     ]
+
+
+@pytest.mark.parametrize(
+    ("tracker", "message"),
+    [
+        ("neptune", "'tensorboard', 'mlflow' or 'wandb', got 'neptune'"),
+        ({"module": "struct:Struct"}, "cannot be used as a part: Struct has no attribute `log`"),
+        ({"module": "absent.mine:Mine"}, "No module named 'absent'"),
+    ],
+)
+def test_refuses_what_is_no_tracker(
+    tracker: Any, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserError, match=rf"params\.yaml:1: train\.trackers.*{message}"):
+        plan(project(tmp_path, {"train.trackers": [tracker]}))
 
 
 def test_trackers_are_in_no_file_of_resolve(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
