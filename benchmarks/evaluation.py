@@ -45,7 +45,7 @@ from timing import Ratio, ratio, save
 
 from unseen.evaluation.counted_gallery import NumpyGallery, TileCounter
 from unseen.evaluation.counter import tile_counter
-from unseen.evaluation.evaluate import evaluate
+from unseen.evaluation.evaluate import NEIGHBOURS, Extent, evaluate
 from unseen.evaluation.metrics import Rows, averages, per_query
 from unseen.evaluation.protocol import Protocol
 from unseen.evaluation.sides import Sides
@@ -210,7 +210,7 @@ def compare(case: Case, queried: int, rounds: int, further: bool) -> dict[str, A
     if further:
         theirs = calculator(queries, rows)
         work |= {
-            COMPLETE: lambda: evaluate(Sides(queries, rows), {}, protocol),
+            COMPLETE: lambda: evaluate(Sides(queries, rows), {}, protocol, Extent(neighbours=NEIGHBOURS)),
             PRODUCTS: lambda: products(queries, rows),
             PML: theirs,
         }
