@@ -35,10 +35,14 @@ def _code(root: Path) -> Code:
     return Code({name: root / folder for name, folder in _FOLDERS.items()}, all_modules=True)
 
 
+def closure(modules: Iterable[str], root: Path = ROOT) -> dict[str, str]:
+    """The digests of these modules and of everything that they import, by their names."""
+    return _code(root).closure(modules)
+
+
 def version(modules: Iterable[str], root: Path = ROOT) -> str:
     """A digest of these modules and of everything that they import."""
-    closure = _code(root).closure(modules)
-    return hashlib.sha256(json.dumps(closure, sort_keys=True).encode()).hexdigest()[:16]
+    return hashlib.sha256(json.dumps(closure(modules, root), sort_keys=True).encode()).hexdigest()[:16]
 
 
 @cache

@@ -13,6 +13,8 @@ from tests.torture.corpora import CORPORA
 from tests.torture.kills import REPAIRED
 from tests.torture.numbered import WITHOUT_EFFECT
 from tests.torture.results import RESULTS, Result, load
+from tests.torture.sabotage_table import SABOTAGES
+from tests.torture.sabotages import DAMAGED, OPERATION
 from tests.torture.unnoticed import MAY_CHANGE
 from tools.docs.markdown import wrapped
 
@@ -191,6 +193,19 @@ mapped files. `unseen evaluate` compares drawn vectors with each other. The defa
 """
 
 
+_SABOTAGES = """## Sabotages
+
+`python -m tests.torture.sabotages`
+
+Each sabotage changes one function of the product in a process of its own. Then samples of two campaigns run:
+ten drawn file operations of one operation fail by each fault, and forty damaged files of each kind whose code
+contains the function's module are read. A sample ends at its first violation, which finds the sabotage. In
+brackets: the operation or kind, and the cases until then. The same samples without a sabotage have no
+violation. "None": the sample has no violation; "-": the campaign does not execute the module. The other
+campaigns are not run: they start processes, or take minutes for each sabotage.
+"""
+
+
 def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> list[str]:
     return [
         f"| {' | '.join(header)} |",
@@ -358,6 +373,35 @@ def _mutations(results: dict[str, Result]) -> Iterator[str]:
     yield from table(("may change without notice", "reason"), MAY_CHANGE.items())
 
 
+def _sabotages(results: dict[str, Result]) -> Iterator[str]:
+    if not results:
+        return
+    yield _SABOTAGES
+    rows = []
+    for sabotage in SABOTAGES:
+        result = results.get(sabotage.name, {})
+        operation = OPERATION + str(sabotage.operation)
+        cells = _found(result.get(operation), sabotage.operation), _found(result.get(DAMAGED))
+        rows.append((sabotage.name, f"`{sabotage.function}`", *cells))
+    yield from table(("sabotage", "function", "file operations", DAMAGED), rows)
+    campaigns = [results.get(sabotage.name, {}).values() for sabotage in SABOTAGES]
+    found = sum(any(each["violation"] for each in row) for row in campaigns)
+    seconds = sum(each["cpu_seconds"] for row in results.values() for each in row.values())
+    commits = sorted({each["commit"] for row in results.values() for each in row.values()})
+    yield f"{found} of {len(rows)} are found; {seconds:,.0f} CPU s; commit {', '.join(commits) or 'none'}."
+    yield ""
+
+
+def _found(result: Result | None, operation: str | None = None) -> str:
+    """Whether a sample found a sabotage, and by what."""
+    if result is None:
+        return "-" if operation is None else "not run"
+    if result["violation"] is None:
+        return f"none in {result['cases']:,} cases"
+    where = operation or result["violation"].split(", case ")[0]
+    return f"found ({where}, {result['cases']:,})"
+
+
 def _digests(results: dict[str, Result]) -> Iterator[str]:
     yield _DIGESTS
     rows = [(*row[:-1], f"`{row[-1]}`") for row in _DIGEST_ROWS]
@@ -395,6 +439,7 @@ def page(folder: Path = RESULTS) -> str:
         "resizes": _resizes,
         "broken_files": _broken_files,
         "mutations": _mutations,
+        "sabotages": _sabotages,
         "digests": _digests,
         "memory": _memory,
         "determinism": determinism.section,

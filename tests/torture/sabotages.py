@@ -1,0 +1,200 @@
+"""The campaigns find faults of the code: `python -m tests.torture.sabotages`.
+
+Each sabotage of sabotage_table.py changes one function of the product in the process of the campaign while
+samples of two campaigns run in forks:
+
+    file operations    the operation of the sabotage; each of POINTS file operations, drawn by its name, fails
+                       by each fault
+    damaged files      CASES cases of each kind of mutations.py whose code contains the module
+
+A sample ends at its first violation: the campaign finds the sabotage. A sample without a sabotage, NONE, has
+none. The campaign continues where it was stopped; another text of a sabotage, and other code of its module or
+operation, discard a result.
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import random
+import shutil
+import signal
+import sys
+import tempfile
+import traceback
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from pathlib import Path
+
+from tests.torture import mutations, network, results, shim
+from tests.torture.file_operations import Case, cpu_seconds, run
+from tests.torture.limited import Counts
+from tests.torture.operations import PREPARATION, Operation, required, write_project
+from tests.torture.sabotage_table import SABOTAGES, Sabotage
+
+STATE = results.RESULTS / "sabotages.json"
+NONE = "none"
+OPERATION, DAMAGED = "file operations: ", "damaged files"  # campaigns in the results
+POINTS, CASES = 10, 40
+SECONDS = 180  # until a sample without an end is a violation
+Sample = Callable[[], tuple[int, str | None]]  # the number of its cases, and the first violation
+
+
+def sample_of_operation(operation: Operation, project: Path, points: int) -> tuple[int, str | None]:
+    """The cases of some file operations of an operation, in this process."""
+    try:
+        case = Case(operation, project)
+    except RuntimeError as error:
+        return 0, str(error).strip().splitlines()[-1]
+    numbers = list(range(1, case.operations + 1))
+    random.Random(operation.name).shuffle(numbers)
+    count = 0
+    for number in numbers[:points]:
+        for fault in shim.FAULTS:
+            count += 1
+            if problems := case.violations(number, fault):
+                return count, f"operation {number}, {fault}: {problems[0]}"
+    return count, None
+
+
+def sample_of_kinds(kinds: dict[str, mutations.Kind]) -> tuple[int, str | None]:
+    """Cases of damaged files of each kind, in this process."""
+    counts = Counts()
+    for name, kind in kinds.items():
+        mutations.run(name, kind, 0, CASES, counts)
+        if counts.violations:
+            number, problem = next(iter(counts.violations.items()))
+            return counts.cases, f"{name}, case {number}: {problem.splitlines()[0]}"
+    return counts.cases, None
+
+
+def in_fork(sample: Sample) -> tuple[int, str | None]:
+    """Runs a sample in a fork, and ends all its processes."""
+    reader, writer = os.pipe()
+    sys.stdout.flush()
+    child = os.fork()
+    if child == 0:
+        os.setsid()
+        signal.alarm(SECONDS)
+        status = 70
+        try:
+            with os.fdopen(writer, "w") as pipe:
+                json.dump({"found": sample()}, pipe)
+            status = 0
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(status)
+    os.close(writer)
+    with os.fdopen(reader) as pipe:
+        _, status = os.waitpid(child, 0)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(child, signal.SIGKILL)
+        written = pipe.read()
+    if status and os.waitstatus_to_exitcode(status) != -signal.SIGALRM:
+        raise RuntimeError("a sample failed")
+    count, violation = json.loads(written)["found"] if written else (0, "no end")
+    return count, violation
+
+
+class Recorded:
+    """The results in a file, by sabotage and campaign."""
+
+    def __init__(self, state: Path) -> None:
+        self._state, self._results = state, results.load(state)
+
+    def run(self, sabotage: Sabotage | None, campaign: str, modules: Sequence[str], sample: Sample) -> None:
+        """Runs a sample unless it is recorded for this code and this text of the sabotage."""
+        name = sabotage.name if sabotage else NONE
+        edit = [sabotage.function, sabotage.old, sabotage.new] if sabotage else []
+        digest = results.version([sabotage.module, *modules] if sabotage else modules)
+        identity = {"digest": digest, "edit": edit}
+        row = self._results.setdefault(name, {})
+        if all(row.get(campaign, {}).get(key) == value for key, value in identity.items()):
+            return
+        start = cpu_seconds()
+        with sabotage.applied() if sabotage else contextlib.nullcontext():
+            count, violation = sample()
+        seconds = cpu_seconds() - start
+        if sabotage is None and violation is not None:
+            raise RuntimeError(f"a violation without a sabotage: {violation}")
+        found = {"cases": count, "violation": violation, "cpu_seconds": seconds}
+        row[campaign] = identity | {"commit": results.commit()} | found
+        results.save(self._state, self._results)
+        sys.stdout.write(f"{name}, {campaign}: {violation or 'no violation'}\n")
+        sys.stdout.flush()
+
+
+def campaign(sabotages: Sequence[Sabotage], state: Path, points: int = POINTS) -> None:
+    recorded = Recorded(state)
+    # First: a fork of a process that has computed with torch lacks its threads.
+    _fail_file_operations(sabotages, recorded, points)
+    with tempfile.TemporaryDirectory(prefix="unseen-seeds-") as folder:
+        kinds = mutations.kinds(Path(folder))
+        for sabotage in (None, *sabotages):
+            reached = {
+                name: kind
+                for name, kind in kinds.items()
+                if sabotage is None or sabotage.module in results.closure(kind.modules)
+            }
+            if reached:
+                modules = sorted({module for kind in reached.values() for module in kind.modules})
+                recorded.run(sabotage, DAMAGED, modules, lambda kinds=reached: sample_of_kinds(kinds))
+
+
+def _fail_file_operations(sabotages: Sequence[Sabotage], recorded: Recorded, points: int) -> None:
+    wanted = {sabotage.operation for sabotage in sabotages if sabotage.operation}
+    if not wanted:
+        return
+    operations = required(sorted(wanted))
+    for module in {module for operation in operations for module in operation.modules}:
+        import_module(module)
+    with tempfile.TemporaryDirectory(prefix="unseen-sabotages-") as folder:
+        project = Path(folder) / "my pröject"
+        project.mkdir()
+        write_project(project, network.NAME)
+        for operation in operations:
+            if operation.name in PREPARATION:
+                PREPARATION[operation.name](project)
+            if operation.name in wanted:
+                Case(operation, project).reset()  # imports what the cases import
+                of_operation = [each for each in sabotages if each.operation == operation.name]
+                for sabotage in (None, *of_operation):
+                    _sample(sabotage, operation, project, recorded, points)
+                for path in map(project.joinpath, operation.outputs):
+                    shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+            run(operation, project)
+
+
+def _sample(
+    sabotage: Sabotage | None, operation: Operation, project: Path, recorded: Recorded, points: int
+) -> None:
+    """The sample of an operation in a copy of the project."""
+
+    def sample() -> tuple[int, str | None]:
+        copy = Path(shutil.copytree(project, project.parent / "sabotaged" / project.name))
+        return sample_of_operation(operation, copy, points)
+
+    recorded.run(sabotage, OPERATION + operation.name, operation.modules, lambda: in_fork(sample))
+    shutil.rmtree(project.parent / "sabotaged", ignore_errors=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="The campaigns find sabotages of the code.")
+    parser.add_argument("sabotages", nargs="*", help="names; all by default")
+    parser.add_argument(
+        "--points", type=int, default=POINTS, help="file operations that fail, of each sample"
+    )
+    parser.add_argument("--state", type=Path, default=STATE, help="file of the results")
+    arguments = parser.parse_args()
+    chosen = [each for each in SABOTAGES if not arguments.sabotages or each.name in arguments.sabotages]
+    if len(chosen) < len(arguments.sabotages):
+        parser.error(f"the sabotages are: {', '.join(each.name for each in SABOTAGES)}")
+    if shim.compiler() is None:
+        raise SystemExit("The campaign needs Linux and a C compiler (cc).")
+    shim.restart_with_library()
+    campaign(chosen, arguments.state, arguments.points)
+
+
+if __name__ == "__main__":
+    main()
