@@ -217,25 +217,12 @@ class Shards:
         with self._lock:
             if (opened := self._opened[shard]) is not None:
                 return opened
-            with open(self.directory / self._files[shard], "rb") as file:
+            name = self._files[shard]
+            with open(self.directory / name, "rb") as file:
                 memory = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-            buffer = pa.py_buffer(memory)
-            reader = pa.ipc.open_file(buffer)
-            begin: list[Int64[np.ndarray, " rows"]] = []
-            end: list[Int64[np.ndarray, " rows"]] = []
-            for number in range(reader.num_record_batches):
-                batch = reader.get_batch(number)
-                _, offsets, values = batch.column("image").buffers()
-                ends = np.frombuffer(offsets, np.int64, batch.num_rows + 1) + (
-                    values.address - buffer.address
-                )
-                begin.append(ends[:-1])
-                end.append(ends[1:])
-            opened = _Opened(
-                memory, np.frombuffer(memory, np.uint8), np.concatenate(begin), np.concatenate(end)
-            )
-            rows, name = len(opened.begin), self._files[shard]
-            if rows != self.manifest["shard_rows"][name]:
+            begin, end = self._reading(name, lambda _: _places(memory))
+            opened = _Opened(memory, np.frombuffer(memory, np.uint8), begin, end)
+            if (rows := len(begin)) != self.manifest["shard_rows"][name]:
                 self._refuse_rows(f"{name} has {rows} rows, shard_rows lists another number")
             self._opened[shard] = opened
             return opened
@@ -286,7 +273,7 @@ class Shards:
         return self._reading(name, partial(pq.read_table, memory_map=False))
 
     def _reading(self, name: str, read: Callable[[Path], Any]) -> Any:
-        """`read` of a Parquet file of the data set with the sha256 of the manifest. Raises UserError if it is
+        """`read` of a shard, or of a Parquet file with the sha256 of the manifest. Raises UserError if it is
         damaged."""
         path = self.directory / name
         try:
@@ -328,3 +315,24 @@ class Shards:
                         raise UserError(f"{path} lacks the end marker of an Arrow file.", self._remedy)
             if verify:
                 self._require_sha256(path, expected)
+
+
+def _places(memory: mmap.mmap) -> tuple[Int64[np.ndarray, " rows"], Int64[np.ndarray, " rows"]]:
+    """Where each image of a mapped shard begins and ends. Raises ValueError, OSError, LookupError or
+    pa.ArrowException for a damaged one."""
+    buffer = pa.py_buffer(memory)
+    reader = pa.ipc.open_file(buffer)
+    begin: list[Int64[np.ndarray, " rows"]] = []
+    end: list[Int64[np.ndarray, " rows"]] = []
+    for number in range(reader.num_record_batches):
+        batch = reader.get_batch(number)
+        _, offsets, values = batch.column("image").buffers()
+        if offsets is None or values is None:
+            raise ValueError("a batch has no images")
+        ends = np.frombuffer(offsets, np.int64, batch.num_rows + 1) + (values.address - buffer.address)
+        begin.append(ends[:-1])
+        end.append(ends[1:])
+    first, last = np.concatenate(begin), np.concatenate(end)
+    if not ((first >= 0) & (first <= last) & (last <= len(memory))).all():
+        raise ValueError("an image is outside of the file")
+    return first, last

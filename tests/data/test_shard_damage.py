@@ -177,3 +177,19 @@ def test_a_lack_of_memory_is_no_damage(shard_directory: Path, monkeypatch: pytes
     monkeypatch.setattr(pq, "read_table", fail)
     with pytest.raises(MemoryError, match="181120"):
         Shards(shard_directory)
+
+
+@pytest.mark.parametrize("place", ["footer", "offsets"])
+def test_a_damaged_layout_of_a_shard_is_one_message(tmp_path: Path, place: str) -> None:
+    """Found when the first image is read: opening compares the size and the end marker only."""
+    directory = write(tmp_path / "animals", rows=30)
+    path = directory / "shard-00000.arrow"
+    octets = bytearray(path.read_bytes())
+    if place == "footer":
+        octets[-200:-20] = bytes(b ^ 255 for b in octets[-200:-20])
+    else:  # of the second image: the length of the first, as int64
+        start = octets.index((0).to_bytes(8, "little") + len(payload(0)).to_bytes(8, "little"))
+        octets[start + 8 : start + 16] = (2**40).to_bytes(8, "little")
+    path.write_bytes(octets)
+    with pytest.raises(UserError, match=r"(?s)shard-00000.arrow is damaged: .*dvc repro -f ingest@animals"):
+        Shards(directory).image(0)
