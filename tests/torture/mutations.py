@@ -4,7 +4,8 @@ Case n of a kind is a valid file of seeds.py with changes that a generator seede
 bits, extreme values, removed, repeated and inserted bytes, a cut, a part of another file. Settings are
 changed as a tree: another type or extreme value, a removed or renamed key. The limits and the meaning of a
 violation are those of limited.py; a read file whose values differ from those of a whole one is a violation,
-too, except of the kinds in unnoticed.py. The campaign continues where it was stopped.
+too, except of the kinds in unnoticed.py. The first cases of a kind are files that each reader must refuse.
+Files that the project writes are refused by UserError only. The campaign continues where it was stopped.
 """
 
 import argparse
@@ -16,17 +17,19 @@ import tempfile
 from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
+import faiss
 import numpy as np
+import torch
 from ruamel.yaml import YAML
 
 from tests.photos import save_model, save_photos
 from tests.torture import network, results, seeds
 from tests.torture.damage import damaged
-from tests.torture.limited import Counts, check
+from tests.torture.limited import REFUSALS, Counts, check
 from tests.torture.readers import (
     ARCHIVES,
     CHECKPOINTS,
@@ -40,7 +43,7 @@ from tests.torture.readers import (
     read_training_checkpoint,
 )
 from tests.torture.unnoticed import MAY_CHANGE
-from tests.torture.uploads import Service, request, valid_request
+from tests.torture.uploads import Service, refused_requests, request, valid_request
 from unseen.config.document import Params
 from unseen.data.embeddings import read as read_embeddings
 from unseen.data.positions import read as read_positions
@@ -54,6 +57,7 @@ from unseen.frozen.network import load_network, write_network
 from unseen.frozen.store import MAPS, VECTORS, ArrayStore
 from unseen.methods.artifact import load_method
 from unseen.report.report_data import read_history, read_json, read_trials
+from unseen.runtime.errors import UserError
 from unseen.runtime.files import write_json
 from unseen.runtime.sealed import require_digests, write_digests
 from unseen.training.history import write_history
@@ -72,13 +76,16 @@ _VALUES: tuple[Any, ...] = (
 @dataclass(frozen=True)
 class Kind:
     """A kind of files. `files`: valid ones. `readers`: case n is read by reader n modulo their number.
-    `modules`: the code that reads them."""
+    `modules`: the code that reads them. `refused`: files that each reader must refuse. `is_own`: the project
+    writes such files."""
 
     files: Sequence[bytes]
     readers: Sequence[Read]
     modules: tuple[str, ...]
     mutate: Callable[[Sequence[bytes], random.Random], bytes]
     factor: int = 1  # on the number of cases
+    refused: Sequence[bytes] = ()
+    is_own: bool = False
 
 
 def changed_settings(files: Sequence[bytes], draw: random.Random) -> bytes:
@@ -144,8 +151,9 @@ class Folder:
             path.write_bytes(before)
 
 
-def _read_shards(folder: Path) -> list[object]:
-    shards = Shards(folder, verify=True)
+def _read_shards(folder: Path, verify: bool) -> list[object]:
+    """`verify`: compares whole files; a stage compares tables, and an image at its first read."""
+    shards = Shards(folder, verify=verify)
     images = [shards.image(row).tobytes() for row in range(len(shards))]
     return [images, shards.labels, *(shards.rows(split) for split in ("train", "test"))]
 
@@ -175,12 +183,17 @@ def fingerprint(value: Any) -> str:
 def kinds(folder: Path) -> dict[str, Kind]:
     """The kinds of files. `folder`: an empty one for the valid files.
 
-    The published recipes and studies are read here, once: the processes of the cases are forks.
+    The published recipes and studies are read here, once: the processes of the cases are forks, in which the
+    threads that compute here would be missing.
     """
+    torch.set_num_threads(1)
+    faiss.omp_set_num_threads(1)
     plan(Params(results.ROOT / "params.yaml"))
     studies()
     seeds.write_shards(folder / "shards")
-    shards = Folder(folder / "shards", [name for name, _ in seeds.files_of(folder / "shards")], _read_shards)
+    names = [name for name, _ in seeds.files_of(folder / "shards")]
+    whole = Folder(folder / "shards", names, partial(_read_shards, verify=True))
+    read = Folder(folder / "shards", names, partial(_read_shards, verify=False))
     backbone = {"name": network.NAME, "pretrained": False, "batch_norm": "batch"}
     model = save_model(folder / "model", 1, backbone=backbone)
     models = Folder(model, ["recipe.json", "weights.safetensors"], _read_model)
@@ -204,8 +217,21 @@ def kinds(folder: Path) -> dict[str, Kind]:
         evaluation, sorted(path.name for path in evaluation.iterdir()), _read_evaluation
     )
     return {
-        "images": Kind(photos, list(IMAGES.values()), MODULES["images"], damaged, factor=10),
-        "archives": Kind(seeds.archives(), list(ARCHIVES.values()), MODULES["archives"], damaged),
+        "images": Kind(
+            photos,
+            list(IMAGES.values()),
+            MODULES["images"],
+            damaged,
+            factor=10,
+            refused=seeds.damaged_images(),
+        ),
+        "archives": Kind(
+            seeds.archives(),
+            list(ARCHIVES.values()),
+            MODULES["archives"],
+            damaged,
+            refused=seeds.damaged_archives(),
+        ),
         "CSVs": Kind(
             tables,
             [
@@ -221,12 +247,14 @@ def kinds(folder: Path) -> dict[str, Kind]:
             [of_file("history.csv", lambda path: read_history(path, "Run the stage again."))],
             ("unseen.report.report_data",),
             damaged,
+            is_own=True,
         ),
         "results of an evaluation": Kind(
             results_of_stage.files,
             [results_of_stage],
             ("unseen.report.report_data",),
             results_of_stage.mutate,
+            is_own=True,
         ),
         "params overlays": Kind(
             seeds.params_files(),
@@ -252,8 +280,10 @@ def kinds(folder: Path) -> dict[str, Kind]:
             ("unseen.data.ingest.files.unpickle",),
             damaged,
         ),
-        "models": Kind(models.files, [models], ("unseen.methods.artifact",), models.mutate),
-        "published networks": Kind(networks.files, [networks], ("unseen.frozen.network",), networks.mutate),
+        "models": Kind(models.files, [models], ("unseen.methods.artifact",), models.mutate, is_own=True),
+        "published networks": Kind(
+            networks.files, [networks], ("unseen.frozen.network",), networks.mutate, is_own=True
+        ),
         "vectors of unfinished builds": Kind(
             seeds.unfinished_vectors(folder),
             [in_folder("0.parquet", lambda path: ArrayStore(path, seeds.DIM, VECTORS).refresh())],
@@ -271,19 +301,22 @@ def kinds(folder: Path) -> dict[str, Kind]:
             [of_file("queries.parquet", lambda path: read_table(path, "Run the stage again."))],
             ("unseen.data.tables",),
             damaged,
+            is_own=True,
         ),
-        "shards": Kind(shards.files, [shards], ("unseen.data.shards",), shards.mutate),
+        "shards": Kind(whole.files, [whole, read], ("unseen.data.shards",), whole.mutate, is_own=True),
         "embeddings": Kind(
             seeds.embedding_files(folder),
             [of_file("test.arrow", read_embeddings)],
             ("unseen.data.embeddings",),
             damaged,
+            is_own=True,
         ),
         "positions": Kind(
             seeds.positions_files(folder),
             [of_file("0.arrow", read_positions)],
             ("unseen.data.positions",),
             damaged,
+            is_own=True,
         ),
         **{
             f"vectors {suffix}": Kind(
@@ -296,13 +329,14 @@ def kinds(folder: Path) -> dict[str, Kind]:
         },
         "vectors .npy": Kind(seeds.npy_files(), [read_npy], ("unseen.evaluation.vectors",), damaged),
         "catalogs and index files": Kind(
-            catalog.files, [catalog], ("unseen_search.catalog.catalog",), catalog.mutate
+            catalog.files, [catalog], ("unseen_search.catalog.catalog",), catalog.mutate, is_own=True
         ),
         "uploads to the service": Kind(
             [valid_request(photo) for photo in photos],
             [Service(folder / "catalog")],
             ("unseen_search.service.app",),
             lambda _, draw: request(photos, draw),
+            refused=refused_requests(photos[0]),
         ),
     }
 
@@ -338,13 +372,20 @@ def run(name: str, kind: Kind, first: int, count: int, counts: Counts) -> None:
     are a violation unless unnoticed.py names the kind."""
     known: dict[int, set[str]] = {}  # of the valid files, by the place of the reader
 
+    refused = [file for file in kind.refused for _ in kind.readers]
+
     def case(number: int) -> tuple[str, tuple[int, bytes]]:
+        if number < len(refused):
+            return str(number), (number, refused[number])
         return str(number), (number, kind.mutate(kind.files, random.Random(f"{name} {number}")))
 
     def read(content: tuple[int, bytes]) -> None:
         number, octets = content
         place = number % len(kind.readers)
         reader = kind.readers[place]
+        if number < len(refused):
+            reader(octets)
+            raise AssertionError("a file that must be refused is read")
         if name in MAY_CHANGE:
             reader(octets)
             return
@@ -354,7 +395,8 @@ def run(name: str, kind: Kind, first: int, count: int, counts: Counts) -> None:
             raise AssertionError("values changed without notice")
 
     with tempfile.TemporaryDirectory(prefix="unseen-mutations-") as scratch:
-        check(map(case, range(first, first + count)), read, Path(scratch), counts)
+        refusals = (UserError,) if kind.is_own else REFUSALS
+        check(map(case, range(first, first + count)), read, Path(scratch), counts, refusals)
 
 
 def campaign(names: Sequence[str], cases: int, state: Path, cpu_seconds: float) -> None:

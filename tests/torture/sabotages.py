@@ -35,7 +35,7 @@ from tests.torture.sabotage_table import SABOTAGES, Sabotage
 STATE = results.RESULTS / "sabotages.json"
 NONE = "none"
 OPERATION, DAMAGED = "file operations: ", "damaged files"  # campaigns in the results
-POINTS, CASES = 10, 40
+POINTS, CASES = 10, 150
 SECONDS = 180  # until a sample without an end is a violation
 Sample = Callable[[], tuple[int, str | None]]  # the number of its cases, and the first violation
 

@@ -88,6 +88,20 @@ def images() -> list[bytes]:
     return jpegs + pngs + others + [_saved(image, "HEIF", quality=50) for image in (picture, transparent)]
 
 
+def damaged_images() -> list[bytes]:
+    """Pictures that every reader refuses: with too many pixels, and without the end of its scan."""
+    side = 13_378  # the smallest square above the limit
+    jpeg = _saved(_pixels(0), "JPEG")
+    return [_saved(Image.new("1", (side, side)), "PNG"), jpeg[: len(jpeg) * 3 // 4]]
+
+
+def damaged_archives() -> list[bytes]:
+    """A zip archive whose member has another checksum than its bytes."""
+    content = bytearray(archives()[0])
+    content[content.index(b"\xff\xd9")] ^= 1
+    return [bytes(content)]
+
+
 def archives() -> list[bytes]:
     """Zip and tar archives of two classes of pictures."""
     members = {f"photos/{name}/{row}.jpg": _saved(_pixels(row), "JPEG") for name in "ab" for row in range(2)}

@@ -3,7 +3,6 @@ this process. No port is opened: each request goes through a pair of connected s
 waiting takes no time."""
 
 import asyncio
-import contextlib
 import logging
 import os
 import random
@@ -40,6 +39,17 @@ _TARGETS = (
 
 def valid_request(photo: bytes) -> bytes:
     return _head("POST", "/find?k=5", _HEADERS | {"Content-Length": str(len(photo))}) + photo
+
+
+def refused_requests(photo: bytes) -> list[bytes]:
+    """Bodies that are too large, with and without their length, and one that does not arrive."""
+    body = photo + bytes(LARGEST)
+    chunked = _HEADERS | {"Transfer-Encoding": "chunked"}
+    return [
+        valid_request(body),
+        _head("POST", "/find?k=5", chunked) + b"%x\r\n%s\r\n0\r\n\r\n" % (len(body), body),
+        _head("POST", "/find?k=5", _HEADERS | {"Content-Length": str(len(photo) + 1)}) + photo,
+    ]
 
 
 def request(photos: Sequence[bytes], draw: random.Random) -> bytes:
@@ -149,12 +159,17 @@ class Service:
                 ),
                 server,
             )
-            answer = bytearray()
-            with contextlib.suppress(TimeoutError, ConnectionError):
-                async with asyncio.timeout(_SILENCE if b"\r\n\r\n" in octets else 0.01):
+            answer, is_whole = bytearray(), b"\r\n\r\n" in octets
+            try:
+                async with asyncio.timeout(_SILENCE if is_whole else 0.01):
                     await self._loop.sock_sendall(client, octets)
                     while piece := await self._loop.sock_recv(client, 2**16):
                         answer += piece
+            except ConnectionError:
+                pass
+            except TimeoutError:
+                if is_whole and not answer:
+                    self._errors.texts.append(f"no answer within {_SILENCE:g} s")
         while state.connections or state.tasks:
             await asyncio.sleep(0)
         return bytes(answer)
