@@ -31,11 +31,12 @@ from tests.torture.file_operations import Case, cpu_seconds, run
 from tests.torture.limited import Counts
 from tests.torture.operations import PREPARATION, Operation, required, write_project
 from tests.torture.sabotage_table import SABOTAGES, Sabotage
+from unseen.runtime.stage import end_with_parent
 
 STATE = results.RESULTS / "sabotages.json"
 NONE = "none"
 OPERATION, DAMAGED = "file operations: ", "damaged files"  # campaigns in the results
-POINTS, CASES = 10, 150
+POINTS, CASES = 6, 150
 SECONDS = 180  # until a sample without an end is a violation
 Sample = Callable[[], tuple[int, str | None]]  # the number of its cases, and the first violation
 
@@ -74,6 +75,7 @@ def in_fork(sample: Sample) -> tuple[int, str | None]:
     sys.stdout.flush()
     child = os.fork()
     if child == 0:
+        end_with_parent()
         os.setsid()
         signal.alarm(SECONDS)
         status = 70

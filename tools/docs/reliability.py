@@ -198,7 +198,7 @@ _SABOTAGES = """## Sabotages
 `python -m tests.torture.sabotages`
 
 Each sabotage changes one function of the product in a process of its own. Then samples of two campaigns run:
-ten drawn file operations of one operation fail by each fault, and 150 damaged files of each kind whose code
+six drawn file operations of one operation fail by each fault, and 150 damaged files of each kind whose code
 contains the function's module are read. A sample ends at its first violation, which finds the sabotage. In
 brackets: the operation or kind, and the cases until then. The same samples without a sabotage have no
 violation. "None": the sample has no violation; "-": the campaign does not execute the module. The other
