@@ -38,6 +38,7 @@ _ORIENTATION_TAG = 0x0112
 _BITS, _COMPRESSION, _PHOTOMETRIC, _FILL_ORDER = 258, 259, 262, 266
 _STRIPS, _TILES = (273, 279), (324, 325)
 _DEFLATE = (8, 32946)
+_BAND = 512  # rows that are converted at a time: a copy of a large picture takes 0.2 GB
 _PIECE = 1 << 20  # bytes of a strip that are expanded at a time
 _NO_LENGTH = frozenset((0x01, *range(0xD0, 0xD9)))  # TEM, RST0-7, SOI
 _FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}  # SOF0-15 without DHT, JPG, DAC
@@ -210,9 +211,9 @@ def decode_with_pillow(encoded: UInt8[np.ndarray, "bytes"]) -> Decoded:
             kind = f"{image.format} {image.mode}"
             orientation = image.getexif().get(_ORIENTATION_TAG, 1)
             orientation = int(orientation) if orientation in range(1, 9) else 1
-            return Decoded(
-                _to_rgb(ImageOps.exif_transpose(image), getattr(image, "tag_v2", {})), kind, orientation
-            )
+            tags = getattr(image, "tag_v2", {})
+            ImageOps.exif_transpose(image, in_place=True)
+            return Decoded(_to_rgb(image, tags), kind, orientation)
     except ValueError:
         raise
     except Exception as error:  # any error of a parser: OSError, SyntaxError, struct.error, zlib.error, ...
@@ -266,10 +267,15 @@ def _to_rgb(image: Image.Image, tags: Mapping[int, Any]) -> np.ndarray:
         return np.repeat(grey[:, :, None], 3, axis=2)
     if image.mode == "F":
         raise ValueError("floating-point pixels have no defined range")
-    if transparent is not None or image.mode in ("RGBA", "LA", "PA", "RGBa", "La"):
-        image = image.convert("RGBA")
-        image = Image.alpha_composite(Image.new("RGBA", image.size, WHITE), image)
-    return np.array(image.convert("RGB"))
+    is_transparent = transparent is not None or image.mode in ("RGBA", "LA", "PA", "RGBa", "La")
+    rgb = np.empty((image.height, image.width, 3), np.uint8)
+    for top in range(0, image.height, _BAND):
+        band = image.crop((0, top, image.width, min(top + _BAND, image.height)))
+        if is_transparent:
+            band = band.convert("RGBA")
+            band = Image.alpha_composite(Image.new("RGBA", band.size, WHITE), band)
+        rgb[top : top + _BAND] = band.convert("RGB")
+    return rgb
 
 
 def _reason(error: Exception) -> str:

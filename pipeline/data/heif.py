@@ -49,5 +49,5 @@ def readable(encoded: bytes) -> bytes:
 def _ppm(image: Image.Image) -> bytes:
     if image.mode == "RGBA":
         image = Image.alpha_composite(Image.new("RGBA", image.size, WHITE), image)
-    image = image.convert("RGB")
+    image = image if image.mode == "RGB" else image.convert("RGB")
     return b"P6 %d %d 255\n" % image.size + image.tobytes()
