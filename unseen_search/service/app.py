@@ -22,9 +22,9 @@ import json
 import secrets
 import sys
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal, TypeVar
 from urllib.parse import urlsplit
@@ -33,7 +33,8 @@ import numpy as np
 from fastapi import Depends, FastAPI, HTTPException, Query, Request, Response
 from fastapi.responses import HTMLResponse, JSONResponse
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Gauge, Histogram, generate_latest
+from prometheus_client import Counter as Count
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from pydantic import BaseModel
 from starlette.concurrency import run_in_threadpool
@@ -119,10 +120,10 @@ class Health(BaseModel):
 class _Metrics:
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        self.requests = Counter(
+        self.requests = Count(
             "unseen_requests", "Requests by path and status", ["path", "status"], registry=self.registry
         )
-        self.unknown = Counter("unseen_unknown", "Photos without a match", registry=self.registry)
+        self.unknown = Count("unseen_unknown", "Photos without a match", registry=self.registry)
         self.seconds = Histogram("unseen_find_seconds", "Embedding and search", registry=self.registry)
         self.pictures = Gauge("unseen_catalog_pictures", "Pictures of the catalog", registry=self.registry)
 
@@ -135,7 +136,7 @@ def create_app(directory: Path, settings: ServiceSettings) -> FastAPI:
     current, metrics = Current(directory, settings), _Metrics()
     places = asyncio.Semaphore(settings.concurrent)
     most = settings.concurrent + settings.waiting
-    photos = 0  # requests with a photo, each of which may hold its bytes
+    photos: Counter[str] = Counter()  # requests with a photo, each of which may hold its bytes, by address
 
     # The pages of FastAPI that show the interface would load scripts from another host.
     app = FastAPI(
@@ -147,16 +148,18 @@ def create_app(directory: Path, settings: ServiceSettings) -> FastAPI:
     )
     token = _token_check(settings.token)
 
-    async def admitted() -> AsyncIterator[None]:
-        """Only the requests above the limit are refused."""
-        nonlocal photos
-        if photos >= most:
+    async def admitted(request: Request) -> AsyncIterator[None]:
+        """Only the requests above the limit of all addresses, or of one, are refused."""
+        address = request.client.host if request.client else ""
+        if photos.total() >= most or photos[address] >= most * settings.client_share:
             raise _busy()
-        photos += 1
+        photos[address] += 1
         try:
             yield
         finally:
-            photos -= 1
+            photos[address] -= 1
+            if not photos[address]:
+                del photos[address]
 
     with_photo = [Depends(token), Depends(require_known_parameters), Depends(admitted)]
 
@@ -198,7 +201,7 @@ def create_app(directory: Path, settings: ServiceSettings) -> FastAPI:
         form with several photos has a list of answers."""
         answers = []
         for photo in await photos_of(request, settings):
-            answer = await in_turn(partial(_find, current, _checked(photo, settings), k))
+            answer = await in_turn(lambda photo=photo: _find(current, _checked(photo, settings), k))
             metrics.seconds.observe(answer.seconds)
             if answer.unknown:
                 metrics.unknown.inc()

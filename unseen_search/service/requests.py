@@ -10,6 +10,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from unseen_search.service.settings import ServiceSettings
 
 _FORMS = "Send the bytes of the photo (curl --data-binary @new.jpg) or a form (curl -F photo=@new.jpg)."
+_PHOTOS, _HEAD = 100, 10_000  # photos of a form, and bytes before each
 _BOUNDARY = re.compile(r'boundary=(?:"([^"]{1,70})"|([^;,\s]{1,70}))', re.IGNORECASE)  # RFC 2046
 _FILE = re.compile(rb"^content-disposition:.*;\s*filename\*?=", re.IGNORECASE | re.MULTILINE)
 
@@ -71,13 +72,15 @@ def _files(content: bytes, kind: str) -> list[bytes]:
     if match is None:
         raise HTTPException(422, f"The form names no boundary. {_FORMS}")
     boundary = b"\r\n--" + (match[1] or match[2]).encode()
-    parts = (b"\r\n" + content).split(boundary)
+    parts = (b"\r\n" + content).split(boundary, _PHOTOS + 2)
+    if len(parts) > _PHOTOS + 2:
+        raise HTTPException(413, f"A form has at most {_PHOTOS} photos.")
     if len(parts) < 3 or not parts[-1].startswith(b"--"):
         raise HTTPException(422, f"The form is incomplete. {_FORMS}")
     files = []
     for part in parts[1:-1]:
         head, _, value = part.partition(b"\r\n\r\n")
-        if not _FILE.search(head) or not value:
+        if not value or len(head) > _HEAD or not _FILE.search(head):
             raise HTTPException(422, "A part of the form is no photo; parameters belong into the address.")
         files.append(value)
     return files

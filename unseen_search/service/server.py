@@ -11,6 +11,7 @@ HEADER_SECONDS = (
     10.0  # from the opening of a connection, or the first byte of a request, to the end of its header
 )
 CONNECTIONS = 500  # open at once; a further one is closed, so that files stay available
+OF_A_CLIENT = 250  # of these, from one address
 
 
 class LimitedProtocol(H11Protocol):
@@ -21,7 +22,9 @@ class LimitedProtocol(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        if len(self.connections) > CONNECTIONS:
+        address = self.client and self.client[0]
+        same = sum(bool(other.client and other.client[0] == address) for other in self.connections)
+        if len(self.connections) > CONNECTIONS or same > OF_A_CLIENT:
             transport.close()
         else:
             self._limit_header()

@@ -23,5 +23,6 @@ class ServiceSettings(Strict):
     waiting: Annotated[int, Field(gt=0)] = (
         64  # requests with a photo besides; further ones are refused with 503
     )
+    client_share: Annotated[float, Field(gt=0, le=1)] = 0.5  # of these requests, for one address
     wait: Annotated[float, Field(gt=0)] = 10.0  # seconds that a photo waits for its turn
     unknown_log: Path | None = None  # a file with one JSON line per unknown photo

@@ -176,7 +176,7 @@ def test_only_the_uploads_above_the_limit_are_refused(
     photo, leave, find = (photos / "product 00/0.png").read_bytes(), threading.Event(), service._find
     monkeypatch.setattr(service, "_find", lambda *arguments: leave.wait(60) and find(*arguments))
     replies: list[Reply] = []
-    with Server(catalog, concurrent=2, waiting=10, wait=60) as server:
+    with Server(catalog, concurrent=2, waiting=10, wait=60, client_share=1) as server:
         threads = [threading.Thread(target=lambda: replies.append(server.find(photo))) for _ in range(30)]
         for thread in threads:
             thread.start()
@@ -231,3 +231,38 @@ def test_a_page_of_another_site_reads_nothing_without_a_token(
 def test_a_service_with_a_token_may_have_any_name(catalog: Path) -> None:
     with Server(catalog, token="secret") as server:
         assert server.request("GET", "/health", Host="shop.example").status == 200
+
+
+def test_one_address_has_its_share_of_photos_and_connections(
+    catalog: Path, photos: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another one is served meanwhile."""
+    monkeypatch.setattr(limits, "OF_A_CLIENT", 20)
+    photo, header = (photos / "product 00/0.png").read_bytes(), b"POST /find HTTP/1.1\r\nHost: localhost\r\n"
+    with Server(catalog, concurrent=2, waiting=6) as server:
+        slow = [connected(server, header + b"Content-Length: 9\r\n\r\nx") for _ in range(4)]
+        idle = [connected(server) for _ in range(20)]
+        assert [connection.recv(1) for connection in idle[16:]] == [b""] * 4, "more than 20 of one address"
+        for connection in idle:
+            connection.close()
+        deadline = time.monotonic() + 30
+        while (status := server.find(photo).status) != 503:
+            assert time.monotonic() < deadline, status
+        other = http.client.HTTPConnection("127.0.0.1", server.port, 30, source_address=("127.0.0.2", 0))
+        other.request("POST", "/find", photo)
+        assert other.getresponse().status == 200
+    for connection in (*slow, other):
+        connection.close()
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        (b"\r\n--b" * 200, 413),
+        (b"--b\r\nContent-Disposition: form-data; filename=x" + b" " * 20_000 + b"\r\n\r\nx\r\n--b--", 422),
+    ],
+    ids=["parts", "head"],
+)
+def test_refuses_a_form_with_too_many_parts_or_a_long_head(server: Server, body: bytes, status: int) -> None:
+    reply = server.request("POST", "/find", body, **{"Content-Type": "multipart/form-data; boundary=b"})
+    assert reply.status == status
