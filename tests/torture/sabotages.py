@@ -5,7 +5,8 @@ samples of two campaigns run in forks:
 
     file operations    the operation of the sabotage; each of POINTS file operations, drawn by its name, fails
                        by each fault
-    damaged files      CASES cases of each kind of mutations.py whose code contains the module
+    damaged files      CASES cases of each kind of mutations.py whose code contains the module, unless file
+                       operations find the sabotage
 
 A sample ends at its first violation: the campaign finds the sabotage. A sample without a sabotage, NONE, has
 none. The campaign continues where it was stopped; another text of a sabotage, and other code of its module or
@@ -105,6 +106,11 @@ class Recorded:
     def __init__(self, state: Path) -> None:
         self._state, self._results = state, results.load(state)
 
+    def is_found(self, sabotage: Sabotage | None) -> bool:
+        return sabotage is not None and any(
+            row["violation"] for row in self._results.get(sabotage.name, {}).values()
+        )
+
     def run(self, sabotage: Sabotage | None, campaign: str, modules: Sequence[str], sample: Sample) -> None:
         """Runs a sample unless it is recorded for this code and this text of the sabotage."""
         name = sabotage.name if sabotage else NONE
@@ -139,7 +145,7 @@ def campaign(sabotages: Sequence[Sabotage], state: Path, points: int = POINTS) -
                 for name, kind in kinds.items()
                 if sabotage is None or sabotage.module in results.closure(kind.modules)
             }
-            if reached:
+            if reached and not recorded.is_found(sabotage):
                 modules = sorted({module for kind in reached.values() for module in kind.modules})
                 recorded.run(sabotage, DAMAGED, modules, lambda kinds=reached: sample_of_kinds(kinds))
 

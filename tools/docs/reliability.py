@@ -198,11 +198,12 @@ _SABOTAGES = """## Sabotages
 `python -m tests.torture.sabotages`
 
 Each sabotage changes one function of the product in a process of its own. Then samples of two campaigns run:
-six drawn file operations of one operation fail by each fault, and 150 damaged files of each kind whose code
-contains the function's module are read. A sample ends at its first violation, which finds the sabotage. In
-brackets: the operation or kind, and the cases until then. The same samples without a sabotage have no
-violation. "None": the sample has no violation; "-": the campaign does not execute the module. The other
-campaigns are not run: they start processes, or take minutes for each sabotage.
+six drawn file operations of one operation fail by each fault; if this does not find the sabotage, 150 damaged
+files of each kind whose code contains the function's module are read. A sample ends at its first violation,
+which finds the sabotage. In brackets: the operation or kind, and the cases until then. The same samples
+without a sabotage have no violation. "None": the sample has no violation; "-": not run, or the campaign does
+not execute the module. The other campaigns are not run: they start processes, or take minutes for each
+sabotage.
 """
 
 
@@ -395,7 +396,7 @@ def _sabotages(results: dict[str, Result]) -> Iterator[str]:
 def _found(result: Result | None, operation: str | None = None) -> str:
     """Whether a sample found a sabotage, and by what."""
     if result is None:
-        return "-" if operation is None else "not run"
+        return "-"
     if result["violation"] is None:
         return f"none in {result['cases']:,} cases"
     where = operation or result["violation"].split(", case ")[0]
