@@ -40,6 +40,7 @@ def serve(catalog: Path, host: str, port: int, settings: ServiceSettings) -> Non
         ) from None
     address, chosen = sockets[0].getsockname()[:2]
     sys.stderr.write(f"http://{address}:{chosen} serves {catalog}; Ctrl-C ends it\n")
+    sys.setswitchinterval(0.001)  # seconds that a thread with a photo delays the other requests
     server.run(sockets)
 
 

@@ -38,7 +38,7 @@ _ORIENTATION_TAG = 0x0112
 _BITS, _COMPRESSION, _PHOTOMETRIC, _FILL_ORDER = 258, 259, 262, 266
 _STRIPS, _TILES = (273, 279), (324, 325)
 _DEFLATE = (8, 32946)
-_BAND = 512  # rows that are converted at a time: a copy of a large picture takes 0.2 GB
+_BAND = 1 << 20  # pixels that are converted at a time: a copy of a large picture takes 0.2 GB
 _PIECE = 1 << 20  # bytes of a strip that are expanded at a time
 _NO_LENGTH = frozenset((0x01, *range(0xD0, 0xD9)))  # TEM, RST0-7, SOI
 _FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}  # SOF0-15 without DHT, JPG, DAC
@@ -269,12 +269,13 @@ def _to_rgb(image: Image.Image, tags: Mapping[int, Any]) -> np.ndarray:
         raise ValueError("floating-point pixels have no defined range")
     is_transparent = transparent is not None or image.mode in ("RGBA", "LA", "PA", "RGBa", "La")
     rgb = np.empty((image.height, image.width, 3), np.uint8)
-    for top in range(0, image.height, _BAND):
-        band = image.crop((0, top, image.width, min(top + _BAND, image.height)))
+    rows = max(1, _BAND // image.width)
+    for top in range(0, image.height, rows):
+        band = image.crop((0, top, image.width, min(top + rows, image.height)))
         if is_transparent:
             band = band.convert("RGBA")
             band = Image.alpha_composite(Image.new("RGBA", band.size, WHITE), band)
-        rgb[top : top + _BAND] = band.convert("RGB")
+        rgb[top : top + rows] = band.convert("RGB")
     return rgb
 
 

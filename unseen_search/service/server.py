@@ -1,6 +1,7 @@
 """The server of the application: limits of connections that uvicorn does not have."""
 
 import asyncio
+import socket
 
 import h11
 import uvicorn
@@ -22,6 +23,8 @@ class LimitedProtocol(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        # asyncio omits this for the sockets of uvicorn: an answer would wait 40 ms for a delayed ACK
+        transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         address = self.client and self.client[0]
         same = sum(bool(other.client and other.client[0] == address) for other in self.connections)
         if len(self.connections) > CONNECTIONS or same > OF_A_CLIENT:
