@@ -51,8 +51,8 @@ def sample_of_operation(operation: Operation, project: Path, points: int) -> tup
     numbers = list(range(1, case.operations + 1))
     random.Random(operation.name).shuffle(numbers)
     count = 0
-    for number in numbers[:points]:
-        for fault in shim.FAULTS:
+    for fault in reversed(shim.FAULTS):  # those that end the process find most sabotages
+        for number in numbers[:points]:
             count += 1
             if problems := case.violations(number, fault):
                 return count, f"operation {number}, {fault}: {problems[0]}"
