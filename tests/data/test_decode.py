@@ -350,3 +350,13 @@ def test_a_truncated_file_is_refused_whatever_the_caller_accepts(
     with pytest.raises(ValueError, match=r"\w"):
         decode(octets(buffer.getvalue()[: len(buffer.getvalue()) // 3]))
     assert ImageFile.LOAD_TRUNCATED_IMAGES is True
+
+
+@pytest.mark.parametrize("mode", ["RGB", "RGBA", "P", "LA", "1"])
+def test_bands_of_a_large_picture_are_converted_as_a_whole_one(
+    picture: Picture, encoded: Encoded, mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content = encoded(Image.fromarray(picture(40, 30)).convert(mode), "PNG")
+    whole = decode(content)
+    monkeypatch.setattr(module, "_BAND", 7 * whole.shape[1])
+    np.testing.assert_array_equal(decode(content), whole)

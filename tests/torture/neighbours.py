@@ -1,13 +1,16 @@
 """Hostile neighbours: `python -m tests.torture.neighbours`.
 
-Stage `ingest` of the miniature project runs as user USER beside files of root: named pipes, sockets and links
-where it looks for what killed processes left, files that it may not read or replace, umask 077. A case is a
+Stage `ingest` of the miniature project runs beside files of user NEIGHBOUR: named pipes, sockets and links
+where it looks for what killed processes left, files that it may not read or replace, umask 077. The stage
+runs as root without capabilities, which the permissions of files bind as any other user. A case is a
 violation unless the stage ends within SECONDS, succeeds with the bytes of an undisturbed run or ends with one
-message and the earlier outputs, and no file of the neighbour is changed or missing. Needs root. The campaign
-continues where it was stopped.
+message and the earlier outputs, and no file of the neighbour is changed or missing. Needs Linux and root. The
+campaign continues where it was stopped.
 """
 
 import argparse
+import ctypes
+import errno
 import os
 import shutil
 import socket
@@ -22,12 +25,14 @@ from tests.torture.file_operations import cpu_seconds
 from tests.torture.miniature import Project, project
 
 STATE = results.RESULTS / "neighbours.json"
-USER = 65534  # nobody
+NEIGHBOUR = 65534  # nobody
+_DROP = 24  # PR_CAPBSET_DROP of prctl(2)
 SECONDS = 60.0
 MODULES = ("unseen.stages.ingest", "unseen.data.ingest.sources.parts")
 _OLD = (1e9, 1e9)  # a file that is a few seconds old may be one that its process has not locked yet
 _SHARDS = "data/shards"
 _PARTIAL = f".parts.{'0' * 32}.partial"
+_OF_THE_USER = ("victim", "target/owner")  # files of the user of the stage, which a neighbour links
 
 
 @dataclass(frozen=True)
@@ -64,10 +69,9 @@ def _socket(path: Path) -> None:
 
 
 def _victim(path: Path) -> Path:
-    """An old file of USER in a folder of root."""
+    """An old file of the user of the stage."""
     victim = path.parent.parent / "victim"
     victim.touch()
-    os.chown(victim, USER, USER)
     _aged(victim)
     return victim
 
@@ -76,7 +80,6 @@ def _linked_folder(place: Place) -> None:
     folder = place.shared / "target"
     folder.mkdir()
     (folder / "owner").touch()
-    os.chown(folder / "owner", USER, USER)
     _aged(folder / "owner")
     (place.shared / "unseen-link").symlink_to(folder)
 
@@ -94,10 +97,10 @@ def _partial_pipe(place: Place) -> None:
 
 
 def _foreign(name: str, mode: int) -> Callable[[Place], None]:
-    """A file or directory of the project that belongs to root."""
+    """A file or directory of the project that belongs to the neighbour."""
 
     def prepare(place: Place) -> None:
-        os.chown(place.project / name, 0, 0)
+        os.chown(place.project / name, NEIGHBOUR, NEIGHBOUR)
         (place.project / name).chmod(mode)
 
     return prepare
@@ -135,6 +138,14 @@ CASES: dict[str, Callable[[Place], None]] = {
 }
 
 
+def _drop_capabilities() -> None:
+    """Of this process: none remains after the next program starts."""
+    call = ctypes.CDLL(None, use_errno=True).prctl
+    for capability in range(64):
+        if call(_DROP, capability, 0, 0, 0) and ctypes.get_errno() != errno.EINVAL:  # an unknown number
+            raise OSError(ctypes.get_errno(), "prctl")
+
+
 def ingest(place: Place, environment: dict[str, str], umask: int) -> tuple[int | None, str]:
     """The status of the stage, None without an end, and its output."""
     shared = str(place.shared)
@@ -143,9 +154,7 @@ def ingest(place: Place, environment: dict[str, str], umask: int) -> tuple[int |
             [sys.executable, "-m", "unseen.stages.ingest", "parts"],
             cwd=place.project,
             env=environment | {"RAY_TMPDIR": shared, "TMPDIR": shared, "PYTHONDONTWRITEBYTECODE": "1"},
-            user=USER,
-            group=USER,
-            extra_groups=(),
+            preexec_fn=_drop_capabilities,
             umask=umask,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -171,12 +180,13 @@ def case(name: str, copy: Project) -> tuple[str, list[str]]:
     root = copy.scratch / "case"
     place = Place(root / "project", root / "shared")
     shutil.copytree(copy.path, place.project, symlinks=True)
-    for path in (place.project, *place.project.rglob("*")):
-        os.chown(path, USER, USER, follow_symlinks=False)
     place.shared.mkdir()
     place.shared.chmod(0o1777)
-    before = contents(place.project / _SHARDS / "parts")
+    before, own = contents(place.project / _SHARDS / "parts"), set(root.rglob("*")) - {place.shared}
     CASES[name](place)
+    for path in set(root.rglob("*")) - own:
+        if not path.as_posix().endswith(_OF_THE_USER):
+            os.chown(path, NEIGHBOUR, NEIGHBOUR, follow_symlinks=False)
     foreign = contents(place.shared)
     status, output = ingest(place, copy.environment(), 0o077 if name.startswith("umask") else 0o022)
     problems = []
@@ -197,7 +207,6 @@ def campaign(names: list[str], state: Path) -> None:
     """Runs the cases that the results lack."""
     recorded = results.load(state)
     with project() as copy:
-        copy.scratch.chmod(0o755)
         for stage in ("resolve", "ingest parts"):
             if problem := copy.run(f"python -m unseen.stages.{stage}"):
                 raise RuntimeError(problem)
@@ -218,7 +227,7 @@ def main() -> None:
     parser.add_argument("--state", type=Path, default=STATE, help="file of the results")
     arguments = parser.parse_args()
     if os.geteuid() != 0:
-        raise SystemExit("The campaign needs root: it runs the stage as another user.")
+        raise SystemExit("The campaign needs root: its files belong to two users.")
     campaign(arguments.cases, arguments.state)
 
 

@@ -266,3 +266,15 @@ def test_one_address_has_its_share_of_photos_and_connections(
 def test_refuses_a_form_with_too_many_parts_or_a_long_head(server: Server, body: bytes, status: int) -> None:
     reply = server.request("POST", "/find", body, **{"Content-Type": "multipart/form-data; boundary=b"})
     assert reply.status == status
+
+
+def test_answers_of_a_kept_connection_wait_for_no_acknowledgement(server: Server) -> None:
+    """A delayed acknowledgement takes 40 ms."""
+    connection, seconds = http.client.HTTPConnection("127.0.0.1", server.port, timeout=30), []
+    for _ in range(40):
+        start = time.perf_counter()
+        connection.request("GET", "/health")
+        connection.getresponse().read()
+        seconds.append(time.perf_counter() - start)
+    connection.close()
+    assert sorted(seconds)[len(seconds) // 4] < 0.035

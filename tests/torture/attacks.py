@@ -1,0 +1,246 @@
+"""Attacks on the service: `python -m tests.torture.attacks`.
+
+`unseen serve` answers from a small catalog in a process of its own. During each attack this process asks for
+/health on one connection every INTERVAL seconds, and reads the peak of the resident memory of the service.
+The campaign ends with an error if the service ends, or if a photo gets no answer after an attack. The 99th
+percentile of the answers is compared with that of "nothing": both grow on a busy machine.
+"""
+
+import argparse
+import http.client
+import io
+import re
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from tests.photos import save_model, save_products
+from tests.torture import results
+from unseen_search.catalog import build
+
+STATE = results.RESULTS / "attacks.json"
+MODULES = ("unseen_search.serve", "unseen_search.service.app", "unseen_search.service.server")
+INTERVAL, DURATION = 0.01, 5.0  # seconds
+SIDE = 8000  # pixels; 64 megapixels are the limit of the service
+
+
+@dataclass(frozen=True)
+class Service:
+    process: subprocess.Popen[str]
+    port: int
+    photo: bytes
+
+    def request(self, path: str, body: bytes | None = None, **headers: str) -> int:
+        """The status of an answer."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        try:
+            connection.request("GET" if body is None else "POST", path, body, headers)
+            answer = connection.getresponse()
+            answer.read()
+            return answer.status
+        finally:
+            connection.close()
+
+    def memory(self, name: str) -> int:
+        """VmRSS or VmHWM in bytes."""
+        status = Path(f"/proc/{self.process.pid}/status").read_text(encoding="ascii")
+        found = re.search(rf"{name}:\s+(\d+) kB", status)
+        assert found is not None
+        return int(found[1]) * 1024
+
+    def connected(self, first: bytes) -> socket.socket:
+        connection = socket.create_connection(("127.0.0.1", self.port), timeout=30)
+        connection.sendall(first)
+        return connection
+
+
+Attack = Callable[[Service, float], None]  # until a time of time.monotonic
+
+
+@contextmanager
+def serving(catalog: Path, photo: bytes) -> Iterator[Service]:
+    command = [sys.executable, "-m", "unseen", "serve", str(catalog), "--port", "0"]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    try:
+        assert process.stderr is not None
+        found = re.search(r"http://127.0.0.1:(\d+)", process.stderr.readline())
+        assert found is not None, "the service did not start"
+        threading.Thread(target=process.stderr.read, daemon=True).start()
+        service, deadline = Service(process, int(found[1]), photo), time.monotonic() + 60
+        while time.monotonic() < deadline:  # the address is bound before the service listens
+            with suppress(ConnectionError):
+                service.connected(b"").close()
+                break
+            time.sleep(0.1)
+        yield service
+    finally:
+        process.terminate()
+        process.wait(30)
+
+
+def png(image: Image.Image) -> bytes:
+    stream = io.BytesIO()
+    image.save(stream, "PNG", compress_level=1)
+    return stream.getvalue()
+
+
+def chunks() -> bytes:
+    """A PNG of 20 MB with 1.7 million empty chunks before its pixels."""
+    content, empty = png(Image.new("RGB", (8, 8))), b"\0\0\0\0zzZz" + zlib.crc32(b"zzZz").to_bytes(4, "big")
+    return content[:33] + empty * 1_700_000 + content[33:]
+
+
+def jpeg(side: int, **options: object) -> bytes:
+    stream = io.BytesIO()
+    Image.new("RGB", (side, side), (90, 60, 30)).save(stream, "JPEG", **options)
+    return stream.getvalue()
+
+
+def repeated(body: bytes, clients: int, path: str = "/find", **headers: str) -> Attack:
+    """Each client sends the same request again and again."""
+
+    def attack(service: Service, end: float) -> None:
+        def client() -> None:
+            while time.monotonic() < end:
+                try:
+                    service.request("/find", body, **headers)
+                except (OSError, http.client.HTTPException):
+                    time.sleep(0.01)
+
+        threads = [threading.Thread(target=client) for _ in range(clients)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    return attack
+
+
+def once(body: bytes) -> Attack:
+    return lambda service, end: _ignore(service.request("/find", body))
+
+
+def _ignore(status: int) -> None:
+    assert status in (200, 413, 422), status
+
+
+def open_connections(first: bytes, count: int) -> Attack:
+    def attack(service: Service, end: float) -> None:
+        with ExitStack() as stack:
+            for _ in range(count):
+                stack.enter_context(service.connected(first))
+            time.sleep(max(0.0, end - time.monotonic()))
+
+    return attack
+
+
+def attacks(photo: bytes) -> dict[str, Callable[[], Attack]]:
+    """Each is drawn when it runs."""
+    form = {"Content-Type": "multipart/form-data; boundary=b"}
+    header = b"POST /find HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 9999\r\n"
+    flat = Image.new("RGB", (SIDE, SIDE))
+    noise = np.random.default_rng(0).integers(0, 256, 20_000_000, np.uint8).tobytes()
+    return {
+        "nothing": lambda: lambda service, end: time.sleep(max(0.0, end - time.monotonic())),
+        "one PNG of 64 megapixels": lambda: once(png(flat)),
+        "one transparent PNG of 64 megapixels": lambda: once(png(flat.convert("RGBA"))),
+        "one JPEG of 64 megapixels": lambda: once(jpeg(SIDE)),
+        "one progressive JPEG of 64 megapixels": lambda: once(jpeg(SIDE, progressive=True)),
+        "8 clients, PNGs of 64 megapixels": lambda: repeated(png(flat), 8),
+        "200 connections that send nothing": lambda: open_connections(b"", 200),
+        "200 connections with half a header": lambda: open_connections(header, 200),
+        "200 connections with half a body": lambda: open_connections(header + b"\r\nx", 200),
+        "4 clients, PNG of 1.7 million chunks": lambda: repeated(chunks(), 4),
+        "4 clients, JPEG of 5 million markers": lambda: repeated(
+            b"\xff\xd8" + b"\xff\xfe\0\2" * 5_000_000, 4
+        ),
+        "4 clients, JPEG of 20 million fill bytes": lambda: repeated(b"\xff\xd8" + b"\xff" * 20_000_000, 4),
+        "4 clients, form of 4 million parts": lambda: repeated(b"\r\n--b" * 4_000_000, 4, **form),
+        "4 clients, form of one long head": lambda: repeated(
+            b"--b\r\ncontent-disposition:" + b";  " * 6_000_000 + b"\r\n--b--", 4, **form
+        ),
+        "4 clients, 20 MB of noise": lambda: repeated(noise, 4),
+        "60 clients, photos": lambda: repeated(photo, 60),
+    }
+
+
+def latencies(service: Service, stop: threading.Event) -> list[float]:
+    """Seconds until each answer to /health."""
+    connection = http.client.HTTPConnection("127.0.0.1", service.port, timeout=60)
+    seconds = []
+    while not stop.is_set():
+        start = time.perf_counter()
+        connection.request("GET", "/health")
+        connection.getresponse().read()
+        seconds.append(time.perf_counter() - start)
+        time.sleep(INTERVAL)
+    connection.close()
+    return seconds
+
+
+def case(service: Service, attack: Attack) -> dict[str, float]:
+    """The measures of one attack."""
+    Path(f"/proc/{service.process.pid}/clear_refs").write_text("5")  # the peak starts again
+    before = service.memory("VmRSS")
+    attacker = threading.Thread(target=attack, args=(service, time.monotonic() + DURATION))
+    stop, seconds = threading.Event(), list[float]()
+    prober = threading.Thread(target=lambda: seconds.extend(latencies(service, stop)))
+    prober.start()
+    attacker.start()
+    attacker.join()
+    stop.set()
+    prober.join()
+    if service.request("/find", service.photo) != 200:
+        raise RuntimeError("the service does not answer a photo after the attack")
+    return {
+        "answers": len(seconds),
+        "p50": float(np.percentile(seconds, 50)),
+        "p99": float(np.percentile(seconds, 99)),
+        "memory": float(service.memory("VmHWM") - before),
+    }
+
+
+def campaign(names: list[str], state: Path) -> None:
+    recorded = results.load(state)
+    with tempfile.TemporaryDirectory(prefix="unseen-attacks-") as folder:
+        root = Path(folder)
+        photos = save_products(root / "photos", 12, each=3)
+        build(photos, root / "catalog", save_model(root / "model", 1), labels="folders", processes=1)
+        photo = (photos / "product 00/0.png").read_bytes()
+        chosen = {name: attack for name, attack in attacks(photo).items() if not names or name in names}
+        with serving(root / "catalog", photo) as service:
+            service.request("/find", photo)
+            for name, attack in chosen.items():
+                result = results.current(recorded, name, MODULES)
+                if "p99" in result:
+                    continue
+                result |= case(service, attack())
+                results.save(state, recorded)
+                print(
+                    f"{name}: p50 {result['p50'] * 1000:.0f} ms, p99 {result['p99'] * 1000:.0f} ms of "
+                    f"{result['answers']}, {result['memory'] / 2**20:,.0f} MiB",
+                    flush=True,
+                )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Attacks on the service leave it alive and answering.")
+    parser.add_argument("attacks", nargs="*", help="names; all by default")
+    parser.add_argument("--state", type=Path, default=STATE, help="file of the results")
+    arguments = parser.parse_args()
+    campaign(arguments.attacks, arguments.state)
+
+
+if __name__ == "__main__":
+    main()
