@@ -275,7 +275,7 @@ def _to_rgb(image: Image.Image, tags: Mapping[int, Any]) -> np.ndarray:
         if is_transparent:
             band = band.convert("RGBA")
             band = Image.alpha_composite(Image.new("RGBA", band.size, WHITE), band)
-        rgb[top : top + rows] = band.convert("RGB")
+        rgb[top : top + rows] = np.asarray(band.convert("RGB"))
     return rgb
 
 

@@ -25,6 +25,7 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal, TypeVar
 from urllib.parse import urlsplit
@@ -201,7 +202,7 @@ def create_app(directory: Path, settings: ServiceSettings) -> FastAPI:
         form with several photos has a list of answers."""
         answers = []
         for photo in await photos_of(request, settings):
-            answer = await in_turn(lambda photo=photo: _find(current, _checked(photo, settings), k))
+            answer = await in_turn(partial(_found, current, photo, settings, k))
             metrics.seconds.observe(answer.seconds)
             if answer.unknown:
                 metrics.unknown.inc()
@@ -325,6 +326,10 @@ def _stored_photo(state: State, fingerprint: str, row: int) -> bytes:
         raise HTTPException(404, f"{catalog.paths[row]} is missing.") from None
     except ValueError as error:
         raise HTTPException(410, f"{error}.") from None
+
+
+def _found(current: Current, photo: bytes, settings: ServiceSettings, k: int) -> Found:
+    return _find(current, _checked(photo, settings), k)
 
 
 def _find(current: Current, photo: bytes, k: int) -> Found:

@@ -26,7 +26,8 @@ class LimitedProtocol(H11Protocol):
         # asyncio omits this for the sockets of uvicorn: an answer would wait 40 ms for a delayed ACK
         transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         address = self.client and self.client[0]
-        same = sum(bool(other.client and other.client[0] == address) for other in self.connections)
+        clients = [getattr(other, "client", None) for other in self.connections]
+        same = sum(client is not None and client[0] == address for client in clients)
         if len(self.connections) > CONNECTIONS or same > OF_A_CLIENT:
             transport.close()
         else:
