@@ -9,7 +9,7 @@ from unseen.report.page import build
 from unseen.report.plots import write_plots
 from unseen.report.position_files import write_positions
 from unseen.report.report_data import read_report_data
-from unseen.report.study_files import write_studies
+from unseen.report.study_document import write_studies
 from unseen.runtime.files import atomic_directory, remove_partial_files, write_json
 from unseen.runtime.revision import revision_of
 from unseen.runtime.stage import main

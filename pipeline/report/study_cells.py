@@ -15,6 +15,8 @@ class Ours:
 
     value: float
     deviation: float | None  # None with one seed
+    low: float | None = None  # of the interval over classes; None without one
+    high: float | None = None
 
 
 @dataclass(frozen=True)

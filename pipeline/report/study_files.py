@@ -7,12 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from unseen.report import study_figures as figures
-from unseen.report.report_data import ReportData
 from unseen.report.study_cells import Column, Line, StudyTable, is_plain
-from unseen.report.study_table import study_table
 from unseen.report.svg import PRINT, save
 from unseen.runtime.names import text_cell
-from unseen.runtime.progress import track
 
 _SPECIAL = {
     "\\": r"\textbackslash{}",
@@ -20,13 +17,6 @@ _SPECIAL = {
     "~": r"\textasciitilde{}",
 } | {character: f"\\{character}" for character in "&%$#_{}"}
 _PARTS = {"printed": ("printed", "printed deviation"), "ours": ("ours", "deviation")}
-
-
-def write_studies(report_data: ReportData, directory: Path) -> None:
-    """The files of every study on every data set of the run."""
-    for study in track(report_data.studies, "report", "studies"):
-        for dataset in report_data.datasets:
-            write(study_table(report_data, dataset, study), directory / study.name)
 
 
 def write(table: StudyTable, directory: Path) -> None:
@@ -75,7 +65,7 @@ def latex(table: StudyTable) -> str:
     """A tabular of package booktabs: the printed number, ours, or both, for each column."""
     sides = [(place, side) for place, column in enumerate(table.columns) for side in _sides(table, column)]
     heads = [
-        rf"\multicolumn{{{len(_sides(table, column))}}}{{c}}{{{_escaped(column.title)}}}"
+        rf"\multicolumn{{{len(_sides(table, column))}}}{{c}}{{{escaped(column.title)}}}"
         for column in table.columns
     ]
     names = [{"printed": "paper", "ours": "ours"}[side] for _, side in sides]
@@ -91,7 +81,7 @@ def latex(table: StudyTable) -> str:
         values = _values(table, line)
         cells = [[values[place][part] for part in _PARTS[side]] for place, side in sides]
         texts = [rf"{value} $\pm$ {spread}" if spread else value or "--" for value, spread in cells]
-        lines.append(f"{_escaped(line.label)} & {' & '.join(texts)} \\\\")
+        lines.append(f"{escaped(line.label)} & {' & '.join(texts)} \\\\")
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", ""])
 
 
@@ -122,7 +112,8 @@ def _values(table: StudyTable, line: Line) -> list[dict[str, str]]:
     return values
 
 
-def _escaped(text: str) -> str:
+def escaped(text: str) -> str:
+    """Text for LaTeX."""
     return re.sub(r"[\\^~&%$#_{}]", lambda match: _SPECIAL[match[0]], text)
 
 

@@ -50,7 +50,8 @@ class Numbers:
         value = self.summary.of(method, column.metric, column.kind)
         if value is None:
             return None
-        return Ours(100 * value.value, None if value.deviation is None else 100 * value.deviation)
+        ends = (value.deviation, value.low, value.high)
+        return Ours(100 * value.value, *(None if end is None else 100 * end for end in ends))
 
     def _plain(self, method: str, metric: str) -> list[float]:
         """A metric that is not a share, of each seed."""

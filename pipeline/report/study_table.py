@@ -14,6 +14,7 @@ from unseen.config.inputs import StudyInputs
 from unseen.config.place import at
 from unseen.experiments.catalogue import printed_key
 from unseen.experiments.printed import Number, Row
+from unseen.report.joint_intervals import joint_intervals
 from unseen.report.recipes import text
 from unseen.report.report_data import ReportData
 from unseen.report.study_cells import Cell, Column, Gain, Line, Ours, Point, Rank, StudyTable
@@ -32,9 +33,9 @@ from unseen.report.summary import summarize
 def study_table(report_data: ReportData, dataset: str, study: StudyInputs) -> StudyTable:
     """The table of a study that the run covers."""
     methods = list(dict.fromkeys(row.method for row in study.rows))
-    summary = summarize(
-        [(run.method, run.metrics) for run in report_data.of(dataset) if run.method in methods], methods
-    )
+    runs = [run for run in report_data.of(dataset) if run.method in methods]
+    joint = {name: _intervals(report_data, dataset, name) for name in methods}
+    summary = summarize([(run.method, run.metrics) for run in runs], methods, joint)
     printed = [row for row in printed_of(study) if row.dataset == dataset]
     table = Numbers(report_data, dataset, summary)
     if printed:
@@ -53,6 +54,12 @@ def study_table(report_data: ReportData, dataset: str, study: StudyInputs) -> St
         is_printed=bool(printed),
         gains=relative_gains(study, columns, lines),
     )
+
+
+def _intervals(report_data: ReportData, dataset: str, method: str) -> dict[str, tuple[float, float]]:
+    """Over classes, of the means over several seeds; those of one seed are in its metrics file."""
+    runs = report_data.of(dataset, method)
+    return joint_intervals(runs) if len(runs) > 1 else {}
 
 
 def rank_correlations(columns: tuple[Column, ...], lines: Sequence[Line], metric: str) -> tuple[Rank, ...]:

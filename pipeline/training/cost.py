@@ -10,9 +10,9 @@ The step is one of a training whose memories are full and whose prototypes are s
 operator (a workspace of cuDNN or oneDNN) is not counted.
 """
 
-import time
 import weakref
 from collections.abc import Iterable
+from time import perf_counter
 from typing import Any
 
 import torch
@@ -65,9 +65,9 @@ def measured_seconds(
     seconds = []
     with reproducible(device, recipe.training.threads):
         for step in range(3):
-            began = time.perf_counter()
+            began = perf_counter()
             train_step(learner, _batch(smaller, step)).result()
-            seconds.append(time.perf_counter() - began)
+            seconds.append(perf_counter() - began)
     return min(seconds[1:]) * recipe.batch.size / smaller.batch.size
 
 

@@ -12,7 +12,7 @@ from tests.params import resolve
 from unseen.config.document import Params
 from unseen.data.loader import TrainBatch
 from unseen.methods.build import initial_method
-from unseen.methods.settings import Recipe
+from unseen.methods.settings import Recipe, StepCost
 from unseen.training import cost as module
 from unseen.training.cost import measured_seconds, step_cost
 from unseen.training.run import optimizer_of
@@ -79,8 +79,7 @@ def test_memory_is_linear_in_the_images_and_bfloat16_takes_less() -> None:
 
 def test_a_step_too_large_to_measure_is_scaled(monkeypatch: pytest.MonkeyPatch) -> None:
     """A quarter of the images is trained on, and its seconds are four times as many."""
-    recipe, sizes = small("ms"), []
-    cost = step_cost(recipe, CLASSES, IMAGES)
+    recipe, sizes = small("ms", **{"input.size": 32, "batch.images_per_class": 2}), []
     original = module.train_step
 
     def noted(learner: Learner, batch: TrainBatch) -> SubmittedStep:
@@ -89,8 +88,8 @@ def test_a_step_too_large_to_measure_is_scaled(monkeypatch: pytest.MonkeyPatch) 
 
     monkeypatch.setattr(module, "train_step", noted)
     clock = iter(range(100))
-    monkeypatch.setattr(module.time, "perf_counter", lambda: float(next(clock)))
-    assert measured_seconds(recipe, CLASSES, IMAGES, cost, CPU) == 1
-    monkeypatch.setattr(module, "_MEASURED", cost.flops / 4)
-    assert measured_seconds(recipe, CLASSES, IMAGES, cost, CPU) == 4
+    monkeypatch.setattr(module, "perf_counter", lambda: float(next(clock)))
+    for flops, seconds in ((10**10, 1), (4 * 10**11, 4)):
+        cost = StepCost(flops=flops, moved=0, fixed=0, per_image=0)
+        assert measured_seconds(recipe, CLASSES, IMAGES, cost, CPU) == seconds
     assert sizes == [recipe.batch.size] * 3 + [recipe.batch.size // 4] * 3

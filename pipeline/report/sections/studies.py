@@ -7,6 +7,7 @@ from unseen.report import study_figures as figures
 from unseen.report.dataset import DataSet
 from unseen.report.sections.sweeps import text_of_best
 from unseen.report.study_cells import Cell, Column, StudyTable, is_plain
+from unseen.report.study_document import FILES
 from unseen.report.study_files import names
 from unseen.report.study_table import study_table
 from unseen.report.words import listed, name_of, percent
@@ -39,7 +40,7 @@ def _study(table: StudyTable, anchor: str, seeds: int) -> dict[str, Any]:
         ),
         "ranks": [(rank, f"{rank.rho:+.2f}".replace("-", "−")) for rank in table.ranks],
         "charts": figures.charts(table, anchor),
-        "files": [f"studies/{study.name}/{name}" for name in names(table)],
+        "files": [f"studies/{study.name}/{name}" for name in (*names(table), *FILES)],
     }
 
 

@@ -1,0 +1,158 @@
+"""The table of a study over all data sets of the run: <directory>/<study>/table.csv, table.tex, table.md.
+
+The columns are those of each data set in the printed order, the rows those of the paper. A cell has the
+printed number, our mean, its deviation over seeds, its interval over classes, and the difference. Rows
+`A over B` are relative differences in percent. The highest reliable printed number of a column and our
+highest mean are bold, except in columns of numbers of order one, of which none is better.
+"""
+
+import csv
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from unseen.experiments.printed.model import names as papers
+from unseen.report.report_data import ReportData
+from unseen.report.study_cells import Cell, Column, StudyTable, is_plain
+from unseen.report.study_files import escaped, write
+from unseen.report.study_table import study_table
+from unseen.runtime.names import text_cell
+from unseen.runtime.progress import track
+
+PARTS = ("printed", "printed deviation", "ours", "deviation", "low", "high", "difference")
+FILES = ("table.csv", "table.tex", "table.md")
+_CAPTION = (
+    "Printed, and ours as the mean over seeds, its deviation, the interval over classes in brackets, and the "
+    "difference from the printed number in parentheses."
+)
+_NONE = Cell(None, None)
+
+
+@dataclass(frozen=True)
+class Place:
+    """A column of the document. `cells` by row; `gains` of the printed numbers and of ours by `A over B`."""
+
+    dataset: str
+    column: Column
+    cells: dict[str, Cell]
+    gains: dict[str, tuple[str, str]]
+
+    @property
+    def title(self) -> str:
+        return f"{self.dataset} {self.column.title}"
+
+    def parts(self, row: str) -> list[str]:
+        """The texts of PARTS; empty where there is none."""
+        if row in self.gains:
+            return [self.gains[row][0], "", self.gains[row][1], "", "", "", ""]
+        cell = self.cells.get(row, _NONE)
+        printed = [cell.printed.text, cell.printed.deviation or ""] if cell.printed else ["", ""]
+        ours = cell.ours
+        numbers = [ours.value, ours.deviation, ours.low, ours.high] if ours else [None] * 4
+        digits = 4 if is_plain(self.column.metric) else 2
+        return printed + ["" if n is None else f"{n:.{digits}f}" for n in (*numbers, cell.difference)]
+
+    def texts(self, row: str, bold: Callable[[str], str], pm: str) -> list[str]:
+        """The printed number and ours, in two cells."""
+        cell = self.cells.get(row, _NONE)
+        printed, spread, ours, deviation, low, high, difference = self.parts(row)
+        best_printed, best_ours = self._best()
+        if cell.printed and cell.printed.reliable and cell.printed.value == best_printed:
+            printed = bold(printed)
+        if cell.ours and cell.ours.value == best_ours:
+            ours = bold(ours)
+        printed += f"{pm}{spread}" if spread else ""
+        ours += f"{pm}{deviation}" if deviation else ""
+        ours += f" [{low}, {high}]" if low else ""
+        ours += f" ({'' if difference.startswith('-') else '+'}{difference})" if difference else ""
+        return [printed or "--", ours or "--"]
+
+    def _best(self) -> tuple[float | None, float | None]:
+        """The highest printed number and our highest mean; None without one."""
+        if is_plain(self.column.metric):
+            return None, None
+        numbers = [cell.printed for cell in self.cells.values() if cell.printed]
+        printed = [number.value for number in numbers if number.reliable]
+        ours = [cell.ours.value for cell in self.cells.values() if cell.ours]
+        return max(printed, default=None), max(ours, default=None)
+
+
+def write_studies(report_data: ReportData, directory: Path) -> None:
+    """The files of every study: of each data set of the run, and of all together."""
+    for study in track(report_data.studies, "report", "studies"):
+        tables = [study_table(report_data, dataset, study) for dataset in report_data.datasets]
+        for table in tables:
+            write(table, directory / study.name)
+        write_document(tables, directory / study.name)
+
+
+def write_document(tables: Sequence[StudyTable], directory: Path) -> None:
+    """The files of the tables of one study, one table per data set."""
+    places = [place for table in tables for place in _places(table)]
+    rows = list(dict.fromkeys(row for place in places for row in place.cells))
+    rows += dict.fromkeys(row for place in places for row in place.gains)
+    with (directory / "table.csv").open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(["row", *(text_cell(f"{place.title} {part}") for place in places for part in PARTS)])
+        for row in rows:
+            writer.writerow([text_cell(row), *(text for place in places for text in place.parts(row))])
+    study = tables[0].study
+    item = f"{papers()[study.paper]} {study.item}: " if study.paper else ""
+    caption = f"{item}{' '.join(study.title.split())}. {_CAPTION}"
+    (directory / "table.md").write_text(_markdown(caption, places, rows), encoding="utf-8")
+    (directory / "table.tex").write_text(_latex(caption, study.name, places, rows), encoding="utf-8")
+
+
+def _places(table: StudyTable) -> list[Place]:
+    """The columns of a data set. Of rows with one label, all but the first have a number."""
+    labels: list[str] = []
+    seen: Counter[str] = Counter()
+    for label in (line.label for line in table.lines):
+        seen[label] += 1
+        labels.append(f"{label} ({seen[label]})" if seen[label] > 1 else label)
+    places = []
+    for number, column in enumerate(table.columns):
+        gains = {}
+        for gain in table.gains.get(column, ()):
+            sides = (gain.printed, gain.ours)
+            printed, ours = ("" if value is None else f"{value:+.2f}%" for value in sides)
+            gains[f"{gain.label} over {gain.baseline}"] = (printed, ours)
+        cells = {label: line.cells[number] for label, line in zip(labels, table.lines, strict=True)}
+        places.append(Place(table.dataset, column, cells, gains))
+    return places
+
+
+def _markdown(caption: str, places: Sequence[Place], rows: Sequence[str]) -> str:
+    heads = [f"{place.title} {side}" for place in places for side in ("printed", "ours")]
+    lines = [["row", *heads], ["---", *["---:"] * len(heads)]]
+    for row in rows:
+        texts = [place.texts(row, lambda text: f"**{text}**", " ± ") for place in places]
+        lines.append([row.replace("|", "\\|"), *(text for pair in texts for text in pair)])
+    return "\n".join([caption, "", *(f"| {' | '.join(line)} |" for line in lines), ""])
+
+
+def _latex(caption: str, name: str, places: Sequence[Place], rows: Sequence[str]) -> str:
+    """A table of package booktabs."""
+    heads = [rf"\multicolumn{{2}}{{c}}{{{escaped(place.title)}}}" for place in places]
+    body = []
+    for row in rows:
+        texts = [place.texts(row, lambda text: rf"\textbf{{{text}}}", r" $\pm$ ") for place in places]
+        cells = [text.replace("%", r"\%") for pair in texts for text in pair]
+        body.append(f"{escaped(row)} & {' & '.join(cells)} \\\\")
+    lines = [
+        r"\begin{table}",
+        r"\centering",
+        rf"\caption{{{escaped(caption)}}}",
+        rf"\label{{tab:{name}}}",
+        rf"\begin{{tabular}}{{l{'rr' * len(places)}}}",
+        r"\toprule",
+        f" & {' & '.join(heads)} \\\\",
+        f"{' & paper & ours' * len(places)} \\\\",
+        r"\midrule",
+        *body,
+        r"\bottomrule",
+        r"\end{tabular}",
+        r"\end{table}",
+    ]
+    return "\n".join([*lines, ""])

@@ -1,0 +1,56 @@
+"""The table of a study over all data sets: one file per format, columns in the printed order."""
+
+import csv
+import statistics
+from pathlib import Path
+
+import pytest
+
+from unseen.report.report_data import ReportData
+from unseen.report.study_document import FILES, PARTS, write_document
+from unseen.report.study_table import study_table
+
+
+@pytest.fixture
+def documents(study_inputs: ReportData, tmp_path: Path) -> dict[str, str]:
+    study = study_inputs.studies[0].model_copy(update={"baselines": {"K1 = 4": "K1 = 1"}})
+    tables = [study_table(study_inputs, dataset, study) for dataset in study_inputs.datasets]
+    folder = tmp_path / "files"
+    folder.mkdir()
+    write_document(tables, folder)
+    assert sorted(path.name for path in folder.iterdir()) == sorted(FILES)
+    return {path.suffix: path.read_text(encoding="utf-8") for path in folder.iterdir()}
+
+
+def test_the_numbers_of_all_data_sets_are_in_one_table(
+    documents: dict[str, str], study_inputs: ReportData
+) -> None:
+    rows = list(csv.DictReader(documents[".csv"].splitlines()))
+    assert [row["row"] for row in rows] == ["K1 = 1", "K1 = 4", "K1 = 16", "K1 = 64", "K1 = 4 over K1 = 1"]
+    head = documents[".csv"].splitlines()[0].split(",")
+    assert head[1:8] == [f"cub Recall@1 {part}" for part in PARTS]
+    assert sum(name.startswith("birds Recall@1") for name in head) == len(PARTS)
+    for row, method in zip(rows, study_inputs.methods, strict=False):
+        for dataset in study_inputs.datasets:
+            recalls = [100 * run.metrics["recall_at_1"] for run in study_inputs.of(dataset, method)]
+            name, mean = f"{dataset} Recall@1", statistics.fmean(recalls)
+            assert float(row[f"{name} ours"]) == pytest.approx(mean, abs=0.0051)
+            assert float(row[f"{name} low"]) < mean < float(row[f"{name} high"])
+    difference = float(rows[0]["cub Recall@1 ours"]) - 75.76
+    assert rows[0]["cub Recall@1 printed"] == "75.76"
+    assert float(rows[0]["cub Recall@1 difference"]) == pytest.approx(difference, abs=0.011)
+    assert rows[-1]["cub Recall@1 printed"] == f"{100 * (75.57 / 75.76 - 1):+.2f}%"
+
+
+def test_the_best_numbers_are_bold_and_latex_has_a_caption(documents: dict[str, str]) -> None:
+    latex, page = documents[".tex"], documents[".md"]
+    assert r"\caption{CRT table 8: " in latex
+    assert r"K1 = 64 & \textbf{75.96} & " in latex, "the highest printed Recall@1"
+    assert "| K1 = 64 | **75.96** | " in page
+    assert r"\textbf{75.76}" not in latex
+    assert r"\%" in latex.split("over K1 = 1", 1)[1], "no comment of LaTeX"
+    table = [line for line in page.splitlines() if line.startswith("|")]
+    assert len({line.count("|") for line in table}) == 1
+    assert {line.count(" & ") for line in latex.splitlines() if line.startswith("K1")} == {
+        table[0].count("|") - 2
+    }
