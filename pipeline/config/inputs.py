@@ -24,6 +24,7 @@ from unseen.data.ingest.settings import AnySource, IngestSettings, PartsSource
 from unseen.evaluation.settings import AnalyzeSettings, EvaluateSettings
 from unseen.methods.settings import AnyRecipe, Cost
 from unseen.runtime.errors import UserError
+from unseen.runtime.files import regular
 from unseen.runtime.parts import trusted
 from unseen.runtime.running_code import require_recorded
 from unseen.runtime.settings import Count, Strict
@@ -197,7 +198,7 @@ def resolved(model: type[Settings], stage: str, *cell: str | int) -> Inputs[Sett
     """The resolved file of a stage. Raises UserError if it is missing or of another version."""
     path = path_of(stage, *cell)
     try:
-        text = path.read_text(encoding="utf-8")
+        text = regular(path).read_text(encoding="utf-8")
     except FileNotFoundError:
         raise UserError(f"{path} is missing.", "Run `dvc repro`: stage `resolve` writes it.") from None
     return parse_inputs(model, text, str(path))
