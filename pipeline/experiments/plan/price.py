@@ -81,13 +81,17 @@ def prices(run: Plan, facts: Facts, device: torch.device, memory: int) -> Iterat
             groups.setdefault(key, []).append(training)
     for (dataset, method, _), group in groups.items():
         recipe, size = group[0].recipe, sizes[dataset]
+        backbone = recipe.backbone.model_copy(update={"pretrained": False, "checkpoint": None})
+        untrained = recipe.model_copy(update={"backbone": backbone})  # a price needs no file of weights
         counts = [_count(run, training) for training in group]
         local = with_effective_precision(recipe, device)
         images = min(recipe.batch.size, run.machine.images_per_pass or recipe.batch.size)
         on_gpu, here = (
             facts.step(each, size.train_classes, size.train_images) for each in (_on_gpu(recipe), local)
         )
-        result = 4 * (facts.cost(recipe).parameters + facts.built(recipe, False).dim * (size.neighbours + 1))
+        result = 4 * (
+            facts.cost(recipe).parameters + facts.built(untrained, False).dim * (size.neighbours + 1)
+        )
         yield Price(
             dataset=dataset,
             method=method,
