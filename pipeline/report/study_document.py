@@ -3,10 +3,12 @@
 The columns are those of each data set in the printed order, the rows those of the paper. A cell has the
 printed number, our mean, its deviation over seeds, its interval over classes, and the difference. Rows
 `A over B` are relative differences in percent. The highest reliable printed number of a column and our
-highest mean are bold, except in columns of numbers of order one, of which none is better.
+highest mean are bold, except in columns of numbers of order one, of which none is better. A study without
+printed numbers has ours alone.
 """
 
 import csv
+import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -14,12 +16,17 @@ from pathlib import Path
 
 from unseen.experiments.printed.model import names as papers
 from unseen.report.report_data import ReportData
-from unseen.report.study_cells import Cell, Column, StudyTable, is_plain
-from unseen.report.study_files import escaped, write
+from unseen.report.study_cells import Cell, Column, Line, StudyTable, is_plain
+from unseen.report.study_files import write
 from unseen.report.study_table import study_table
 from unseen.runtime.names import text_cell
 from unseen.runtime.progress import track
 
+_SPECIAL = {
+    "\\": r"\textbackslash{}",
+    "^": r"\textasciicircum{}",
+    "~": r"\textasciitilde{}",
+} | {character: f"\\{character}" for character in "&%$#_{}"}
 PARTS = ("printed", "printed deviation", "ours", "deviation", "low", "high", "difference")
 FILES = ("table.csv", "table.tex", "table.md")
 _CAPTION = (
@@ -31,10 +38,12 @@ _NONE = Cell(None, None)
 
 @dataclass(frozen=True)
 class Place:
-    """A column of the document. `cells` by row; `gains` of the printed numbers and of ours by `A over B`."""
+    """A column of the document. `sides`: of "paper" and "ours", those that the table has. `cells` by row;
+    `gains` of the printed numbers and of ours by `A over B`."""
 
     dataset: str
     column: Column
+    sides: tuple[str, ...]
     cells: dict[str, Cell]
     gains: dict[str, tuple[str, str]]
 
@@ -42,8 +51,17 @@ class Place:
     def title(self) -> str:
         return f"{self.dataset} {self.column.title}"
 
-    def parts(self, row: str) -> list[str]:
-        """The texts of PARTS; empty where there is none."""
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """Those of PARTS that the sides have."""
+        is_own, is_printed = "ours" in self.sides, "paper" in self.sides
+        return PARTS if is_own and is_printed else PARTS[:2] if is_printed else PARTS[2:-1]
+
+    def texts_of_parts(self, row: str) -> dict[str, str]:
+        """The text of each of PARTS; empty where there is none."""
+        return dict(zip(PARTS, self._texts_of_parts(row), strict=True))
+
+    def _texts_of_parts(self, row: str) -> list[str]:
         if row in self.gains:
             return [self.gains[row][0], "", self.gains[row][1], "", "", "", ""]
         cell = self.cells.get(row, _NONE)
@@ -54,9 +72,9 @@ class Place:
         return printed + ["" if n is None else f"{n:.{digits}f}" for n in (*numbers, cell.difference)]
 
     def texts(self, row: str, bold: Callable[[str], str], pm: str) -> list[str]:
-        """The printed number and ours, in two cells."""
+        """A cell for each side: the printed number, ours."""
         cell = self.cells.get(row, _NONE)
-        printed, spread, ours, deviation, low, high, difference = self.parts(row)
+        printed, spread, ours, deviation, low, high, difference = self._texts_of_parts(row)
         best_printed, best_ours = self._best()
         if cell.printed and cell.printed.reliable and cell.printed.value == best_printed:
             printed = bold(printed)
@@ -66,7 +84,8 @@ class Place:
         ours += f"{pm}{deviation}" if deviation else ""
         ours += f" [{low}, {high}]" if low else ""
         ours += f" ({'' if difference.startswith('-') else '+'}{difference})" if difference else ""
-        return [printed or "--", ours or "--"]
+        cells = {"paper": printed, "ours": ours}
+        return [cells[side] or "--" for side in self.sides]
 
     def _best(self) -> tuple[float | None, float | None]:
         """The highest printed number and our highest mean; None without one."""
@@ -82,9 +101,11 @@ def write_studies(report_data: ReportData, directory: Path) -> None:
     """The files of every study: of each data set of the run, and of all together."""
     for study in track(report_data.studies, "report", "studies"):
         tables = [study_table(report_data, dataset, study) for dataset in report_data.datasets]
+        folder = directory / study.name
+        folder.mkdir(parents=True)
         for table in tables:
-            write(table, directory / study.name)
-        write_document(tables, directory / study.name)
+            write(table, folder)
+        write_document(tables, folder)
 
 
 def write_document(tables: Sequence[StudyTable], directory: Path) -> None:
@@ -94,9 +115,16 @@ def write_document(tables: Sequence[StudyTable], directory: Path) -> None:
     rows += dict.fromkeys(row for place in places for row in place.gains)
     with (directory / "table.csv").open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(["row", *(text_cell(f"{place.title} {part}") for place in places for part in PARTS)])
+        conditions = {table.dataset: _lines(table) for table in tables if table.is_printed}
+        heads = [f"{place.title} {part}" for place in places for part in place.parts]
+        heads += [f"{dataset} differing conditions" for dataset in conditions]
+        methods = {label: line.method for table in tables for label, line in _lines(table).items()}
+        writer.writerow(["row", "method", *map(text_cell, heads)])
         for row in rows:
-            writer.writerow([text_cell(row), *(text for place in places for text in place.parts(row))])
+            texts = [place.texts_of_parts(row)[part] for place in places for part in place.parts]
+            for lines in conditions.values():
+                texts.append(text_cell("; ".join(lines[row].differences)) if row in lines else "")
+            writer.writerow([text_cell(row), methods.get(row) or "", *texts])
     study = tables[0].study
     item = f"{papers()[study.paper]} {study.item}: " if study.paper else ""
     caption = f"{item}{' '.join(study.title.split())}. {_CAPTION}"
@@ -104,13 +132,25 @@ def write_document(tables: Sequence[StudyTable], directory: Path) -> None:
     (directory / "table.tex").write_text(_latex(caption, study.name, places, rows), encoding="utf-8")
 
 
-def _places(table: StudyTable) -> list[Place]:
-    """The columns of a data set. Of rows with one label, all but the first have a number."""
-    labels: list[str] = []
+def _lines(table: StudyTable) -> dict[str, Line]:
+    """The lines by their labels. Of lines with one label, all but the first have a number."""
+    lines: dict[str, Line] = {}
     seen: Counter[str] = Counter()
-    for label in (line.label for line in table.lines):
-        seen[label] += 1
-        labels.append(f"{label} ({seen[label]})" if seen[label] > 1 else label)
+    for line in table.lines:
+        seen[line.label] += 1
+        number = seen[line.label]
+        lines[f"{line.label} ({number})" if number > 1 else line.label] = line
+    return lines
+
+
+def _sides(table: StudyTable, column: Column) -> tuple[str, ...]:
+    if column.printed_for:
+        return ("paper",)
+    return ("paper", "ours") if table.is_printed else ("ours",)
+
+
+def _places(table: StudyTable) -> list[Place]:
+    """The columns of a data set."""
     places = []
     for number, column in enumerate(table.columns):
         gains = {}
@@ -118,13 +158,13 @@ def _places(table: StudyTable) -> list[Place]:
             sides = (gain.printed, gain.ours)
             printed, ours = ("" if value is None else f"{value:+.2f}%" for value in sides)
             gains[f"{gain.label} over {gain.baseline}"] = (printed, ours)
-        cells = {label: line.cells[number] for label, line in zip(labels, table.lines, strict=True)}
-        places.append(Place(table.dataset, column, cells, gains))
+        cells = {label: line.cells[number] for label, line in _lines(table).items()}
+        places.append(Place(table.dataset, column, _sides(table, column), cells, gains))
     return places
 
 
 def _markdown(caption: str, places: Sequence[Place], rows: Sequence[str]) -> str:
-    heads = [f"{place.title} {side}" for place in places for side in ("printed", "ours")]
+    heads = [f"{place.title} {side}" for place in places for side in place.sides]
     lines = [["row", *heads], ["---", *["---:"] * len(heads)]]
     for row in rows:
         texts = [place.texts(row, lambda text: f"**{text}**", " ± ") for place in places]
@@ -134,21 +174,22 @@ def _markdown(caption: str, places: Sequence[Place], rows: Sequence[str]) -> str
 
 def _latex(caption: str, name: str, places: Sequence[Place], rows: Sequence[str]) -> str:
     """A table of package booktabs."""
-    heads = [rf"\multicolumn{{2}}{{c}}{{{escaped(place.title)}}}" for place in places]
+    heads = [rf"\multicolumn{{{len(place.sides)}}}{{c}}{{{_escaped(place.title)}}}" for place in places]
+    sides = [side for place in places for side in place.sides]
     body = []
     for row in rows:
         texts = [place.texts(row, lambda text: rf"\textbf{{{text}}}", r" $\pm$ ") for place in places]
         cells = [text.replace("%", r"\%") for pair in texts for text in pair]
-        body.append(f"{escaped(row)} & {' & '.join(cells)} \\\\")
+        body.append(f"{_escaped(row)} & {' & '.join(cells)} \\\\")
     lines = [
         r"\begin{table}",
         r"\centering",
-        rf"\caption{{{escaped(caption)}}}",
+        rf"\caption{{{_escaped(caption)}}}",
         rf"\label{{tab:{name}}}",
-        rf"\begin{{tabular}}{{l{'rr' * len(places)}}}",
+        rf"\begin{{tabular}}{{l{'r' * len(sides)}}}",
         r"\toprule",
         f" & {' & '.join(heads)} \\\\",
-        f"{' & paper & ours' * len(places)} \\\\",
+        f" & {' & '.join(sides)} \\\\",
         r"\midrule",
         *body,
         r"\bottomrule",
@@ -156,3 +197,8 @@ def _latex(caption: str, name: str, places: Sequence[Place], rows: Sequence[str]
         r"\end{table}",
     ]
     return "\n".join([*lines, ""])
+
+
+def _escaped(text: str) -> str:
+    """Text for LaTeX."""
+    return re.sub(r"[\\^~&%$#_{}]", lambda match: _SPECIAL[match[0]], text)

@@ -53,7 +53,7 @@ def test_a_study_trains_only_the_rows_that_are_missing(clean: Project) -> None:
     assert [row["data-row"] for row in card.first("tbody").all("tr")] == ["mine-ms-dim-8", "mine-ms-dim-16"]
     assert len(card.all("svg", role="img")) == 1
     files = {path.name for path in (clean.path / "data/report/studies/mine").iterdir()}
-    assert files == {"parts.csv", "parts.tex", "parts.svg", "parts.pdf"}
+    assert files == {"table.csv", "table.tex", "table.md", "parts.svg", "parts.pdf"}
     model = clean.path / "data/models/parts/mine-ms-dim-16/0/recipe.json"
     recipe = json.loads(model.read_text(encoding="utf-8"))["recipe"]
     assert (recipe["dim"], recipe["training"]["protocol"]) == (16, "published")
@@ -76,15 +76,15 @@ def test_a_mini_study_shows_the_printed_table_with_our_numbers(clean: Project) -
     page = read_page((clean.path / "data/report/index.html").read_text(encoding="utf-8"))
     card = page.first("section", id="set-0-studies")
     assert [row["data-row"] for row in card.first("tbody").all("tr")] == ROWS
-    table = clean.path / "data/report/studies/crt-table-10/parts.csv"
+    table = clean.path / "data/report/studies/crt-table-10/table.csv"
     rows = list(csv.DictReader(table.read_text(encoding="utf-8").splitlines()))
-    assert [(row["method"], row["cub: Recall@1 printed"]) for row in rows] == [
+    assert [(row["method"], row["parts cub: Recall@1 printed"]) for row in rows] == [
         (ROWS[0], "75.95"),
         (ROWS[1], "75.96"),
     ]
     for method, row in zip(ROWS, rows, strict=True):
         metrics = json.loads((clean.path / f"data/metrics/parts/{method}/0.json").read_text(encoding="utf-8"))
-        assert float(row["Recall@1 ours"]) == pytest.approx(100 * metrics["recall_at_1"], abs=0.005)
+        assert float(row["parts Recall@1 ours"]) == pytest.approx(100 * metrics["recall_at_1"], abs=0.005)
         model = clean.path / f"data/models/parts/{method}/0/recipe.json"
         recipe = json.loads(model.read_text(encoding="utf-8"))["recipe"]
         assert (recipe["backbone"]["name"], recipe["training"]["protocol"]) == ("test_resnet", "published")

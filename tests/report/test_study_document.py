@@ -2,6 +2,7 @@
 
 import csv
 import statistics
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -28,8 +29,10 @@ def test_the_numbers_of_all_data_sets_are_in_one_table(
     rows = list(csv.DictReader(documents[".csv"].splitlines()))
     assert [row["row"] for row in rows] == ["K1 = 1", "K1 = 4", "K1 = 16", "K1 = 64", "K1 = 4 over K1 = 1"]
     head = documents[".csv"].splitlines()[0].split(",")
-    assert head[1:8] == [f"cub Recall@1 {part}" for part in PARTS]
-    assert sum(name.startswith("birds Recall@1") for name in head) == len(PARTS)
+    assert head[1:9] == ["method", *(f"cub Recall@1 {part}" for part in PARTS)]
+    own = [name.removeprefix("birds Recall@1 ") for name in head if name.startswith("birds Recall@1")]
+    assert own == ["ours", "deviation", "low", "high"], "nothing is printed for this data set"
+    assert [row["method"] for row in rows] == [*study_inputs.methods, ""]
     for row, method in zip(rows, study_inputs.methods, strict=False):
         for dataset in study_inputs.datasets:
             recalls = [100 * run.metrics["recall_at_1"] for run in study_inputs.of(dataset, method)]
@@ -54,3 +57,17 @@ def test_the_best_numbers_are_bold_and_latex_has_a_caption(documents: dict[str, 
     assert {line.count(" & ") for line in latex.splitlines() if line.startswith("K1")} == {
         table[0].count("|") - 2
     }
+
+
+def test_text_is_escaped_and_a_label_is_no_formula(study_inputs: ReportData, tmp_path: Path) -> None:
+    table = study_table(study_inputs, "cub", study_inputs.studies[0])
+    study = table.study.model_copy(update={"title": "a\n\\input{x}"})
+    labels = ("=1+1", "50% of a_b & c", "50% of a_b & c")
+    lines = tuple(replace(line, label=label) for line, label in zip(table.lines, labels, strict=False))
+    write_document([replace(table, study=study, lines=lines)], tmp_path)
+    with (tmp_path / "table.csv").open(encoding="utf-8", newline="") as file:
+        assert [row[0] for row in csv.reader(file)][1:] == ["'=1+1", labels[1], f"{labels[1]} (2)"]
+    latex = (tmp_path / "table.tex").read_text(encoding="utf-8")
+    assert r"a \textbackslash{}input\{x\}. Printed" in latex
+    assert r"50\% of a\_b \& c & 75.57 & " in latex
+    assert r"\begin{tabular}{lrrrrrrrr}" in latex

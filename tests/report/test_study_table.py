@@ -1,8 +1,6 @@
 """The table of a study: our means beside the printed numbers, differences, conditions, rank correlation."""
 
-import csv
 import statistics
-from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -14,7 +12,7 @@ from unseen.experiments.printed import Number
 from unseen.report.report_data import ReportData
 from unseen.report.study_cells import Cell, Column, Ours, Point, StudyTable
 from unseen.report.study_figures import charts
-from unseen.report.study_files import csv_rows, latex, names, write
+from unseen.report.study_files import names, write
 from unseen.report.study_table import study_table
 from unseen.report.svg import PRINT
 
@@ -90,42 +88,18 @@ def test_an_unreliable_number_has_no_difference() -> None:
 
 
 @pytest.mark.slow
-def test_writes_table_and_figure_in_four_formats(study_inputs: ReportData, tmp_path: Path) -> None:
+def test_writes_the_figure_in_two_formats(study_inputs: ReportData, tmp_path: Path) -> None:
     table = table_of(study_inputs, "cub")
-    write(table, tmp_path / "first")
-    write(table, tmp_path / "second")
+    for name in ("first", "second"):
+        (tmp_path / name).mkdir()
+        write(table, tmp_path / name)
     files = {path.name: path.read_bytes() for path in (tmp_path / "first").iterdir()}
-    assert set(files) == set(names(table)) == {"cub.csv", "cub.tex", "cub.svg", "cub.pdf"}
+    assert set(files) == set(names(table)) == {"cub.svg", "cub.pdf"}
     assert files == {path.name: path.read_bytes() for path in (tmp_path / "second").iterdir()}
     assert files["cub.pdf"].startswith(b"%PDF")
     svg = files["cub.svg"].decode()
     assert PRINT.series[0] in svg
     assert "#0a0b0" not in svg, "a placeholder colour of the page"
-    rows = list(csv.reader(files["cub.csv"].decode().splitlines()))
-    assert rows == [[str(cell) for cell in row] for row in csv_rows(table)]
-    assert rows[0][2:7] == [
-        f"Recall@1 {part}" for part in ("printed", "printed deviation", "ours", "deviation", "difference")
-    ]
-    assert rows[1][:3] == ["K1 = 1", study_inputs.methods[0], "75.76"]
-
-
-def test_latex_has_two_columns_per_metric_and_escapes_text(study_inputs: ReportData) -> None:
-    table = table_of(study_inputs, "cub")
-    line = replace(table.lines[0], label="50% of a_b & c")
-    lines = latex(replace(table, lines=(line,))).splitlines()
-    assert lines[1] == r"\begin{tabular}{lrrrrrrrr}"
-    assert lines[6].startswith(r"50\% of a\_b \& c & 75.76 & ")
-    assert lines[6].count(" & ") == 8
-    assert r" $\pm$ " in lines[6]
-    assert latex(table_of(study_inputs, "birds")).splitlines()[1] == r"\begin{tabular}{lrrr}"
-
-
-def test_a_label_is_no_formula_and_a_title_no_line_of_latex(study_inputs: ReportData) -> None:
-    table = table_of(study_inputs, "cub")
-    study = table.study.model_copy(update={"title": "a\n\\input{x}"})
-    table = replace(table, study=study, lines=(replace(table.lines[0], label="=1+1"),))
-    assert list(csv_rows(table))[1][0] == "'=1+1"
-    assert latex(table).splitlines()[0].endswith(r": a \input{x}"), "a comment"
 
 
 def test_print_colours_are_those_of_the_page() -> None:
@@ -155,7 +129,7 @@ def test_two_axes_give_a_heat_map_per_series() -> None:
     ]
     table = grid_table({"loss.margin": "beta", "koleo_weight": "lambda"}, points)
     first, second = charts(table, "x")
-    assert names(table) == ["parts.csv", "parts.tex", "parts.svg", "parts.pdf", "parts-2.svg", "parts-2.pdf"]
+    assert names(table) == ["parts.svg", "parts.pdf", "parts-2.svg", "parts-2.pdf"]
     assert first.count("fill: var(--series-0)") == second.count("fill: var(--series-0)") == 6
     assert first.count(">50.0<") == 6
     assert second.count(">50.0<") == 0

@@ -45,8 +45,8 @@ unseen study --list                                      # the list below
 - The report has a card per data set with the printed table, our mean and deviation over seeds, the
   difference, the conditions that differ, and the rank correlation of the order (Spearman). One numeric axis
   gives a line chart, two give a heat map. Beside the report, `data/report/studies/<study>/` contains the
-  table as CSV and LaTeX and the figure as SVG and PDF, and the table over all data sets of the run as
-  `table.csv`, `table.tex` and `table.md`, with intervals over classes and the gains over baselines.
+  table over all data sets of the run as CSV, LaTeX and Markdown, with intervals over classes and the gains
+  over baselines, and the figure of each data set as SVG and PDF.
 - `--cost` (also of `unseen run`) prints the price of all trainings, those of folds and trials included, and
   starts none: steps, TFLOP and bytes of a step, memory, and MB for each further image of a batch; hours on
   four GPUs at least (a roofline: a real GPU takes longer), and hours here by a measured step; disk. A step is
