@@ -288,8 +288,8 @@ def export_model(model: Path, output: Path, metrics: Path | None) -> None:
     program must agree with PyTorch to 1e-4. Needs the extra `onnx`.
     """
     from unseen.runtime.errors import UserError
-    from unseen_search.catalog.catalog import ABOUT, MODEL
     from unseen_search.catalog.export_model import export_model as export
+    from unseen_search.catalog.files import ABOUT, MODEL
     from unseen_search.catalog.model_card import accuracy_of, read_accuracy
 
     if output.exists():

@@ -17,8 +17,9 @@ from unseen.runtime.files import atomic_file
 from unseen.runtime.names import printable
 from unseen.runtime.text import aligned
 from unseen_search.catalog.building import build
-from unseen_search.catalog.catalog import ABOUT, CURVE, Catalog
+from unseen_search.catalog.catalog import Catalog
 from unseen_search.catalog.duplicates import Group, duplicates
+from unseen_search.catalog.files import ABOUT, CURVE
 from unseen_search.catalog.measure import description, measure
 from unseen_search.catalog.results_page import duplicates_page
 from unseen_search.search import require_page

@@ -325,8 +325,8 @@ SABOTAGES = (
     ),
     Sabotage(
         "digests of a catalog not compared",
-        "unseen_search.catalog.catalog",
-        "_verify",
+        "unseen_search.catalog.files",
+        "verify_file",
         "sha256_of(path) != digest",
         "False",
         _BUILD,
@@ -334,8 +334,8 @@ SABOTAGES = (
     # untrusted files
     Sabotage(
         "errors of a damaged catalog not explained",
-        "unseen_search.catalog.catalog",
-        "_read",
+        "unseen_search.catalog.files",
+        "read_part",
         "except (OSError, ValueError, RuntimeError, pa.ArrowInvalid) as error:",
         "except OSError as error:",
         _BUILD,

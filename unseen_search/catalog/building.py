@@ -30,17 +30,9 @@ from unseen.runtime.mounts import beside, is_free
 from unseen.runtime.names import printable
 from unseen.training.export.model import device
 from unseen.training.precision import computes_with_bfloat16
-from unseen_search.catalog.catalog import (
-    ABOUT,
-    INDEX,
-    MODEL,
-    ONNX_MODEL,
-    PICTURES,
-    Catalog,
-    precision_of,
-    read_about,
-)
+from unseen_search.catalog.catalog import Catalog
 from unseen_search.catalog.engine import ONNX
+from unseen_search.catalog.files import ABOUT, INDEX, MODEL, ONNX_MODEL, PICTURES, precision_of, read_about
 from unseen_search.catalog.onnx_model import PHOTOS, checked_onnx
 from unseen_search.catalog.write import Contents, Model, default_setting, write_catalog
 

@@ -1,32 +1,11 @@
-"""The catalog of a folder of pictures: the index of their vectors, and the model that embeds the queries.
+"""The catalog of a folder of pictures: the index of their vectors, and the model that embeds the queries."""
 
-A catalog is a directory with all files that a search needs:
-
-index.faiss         FAISS index of the unit vectors, row i for picture i (IndexFlatIP, or another kind of
-                    pipeline/evaluation/index); inner products are cosines, readable by any program with FAISS
-pictures.parquet    path below the folder of the pictures; sha256, size and modification time of the file; its
-                    label (a time just before the build and a missing label are null)
-rivals.parquet      what each picture gets if it or its product is left out (decision.py), or, if a picture
-                    has no label, if its near-duplicates are (unlabelled.py)
-decision.safetensors  what a rule of class means needs (decision.py)
-decision.svg        what known photos get at each rate of false matches (curve.py)
-catalog.json        schema version, folder and number of the pictures, name and fingerprint of the model, the
-                    precision in which it embeds (float32 without this key), setting of the index and its
-                    recall against exact search, source of the labels, rule of the products, all rules and the
-                    curve (null without labels), files that were left out, sha256 and size of the files above;
-                    largest difference of the vectors of the ONNX model, and its input (null without one)
-model/              weights.safetensors, and recipe.json of a trained model or network.json of a published
-                    network; the names of its training classes if they are known (training_classes.py);
-                    model.onnx, which embeds queries without PyTorch (engine.py)
-"""
-
-import json
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
 from hashlib import sha256
 from numbers import Integral
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -40,26 +19,30 @@ from unseen.evaluation.index.index import Index, load, search, vectors_at
 from unseen.evaluation.index.kinds import from_plain
 from unseen.evaluation.unknown import Threshold
 from unseen.frozen.encoded import Picture, Precision, pictures_of
-from unseen.runtime.digest import sha256_of
 from unseen.runtime.errors import UserError
 from unseen.runtime.files import complete_directory, regular
 from unseen_search.catalog.answers import NEIGHBOURS, Answer, Match, answers_of
-from unseen_search.catalog.engine import ONNX, Engine, OnnxEngine, runs_onnx
+from unseen_search.catalog.engine import Engine, OnnxEngine, runs_onnx
+from unseen_search.catalog.files import (
+    ABOUT,
+    DECISION,
+    INDEX,
+    MODEL,
+    ONNX_MODEL,
+    PICTURES,
+    RIVALS,
+    VERIFIED,
+    precision_of,
+    read_about,
+    read_part,
+    rebuild,
+    verify_file,
+)
 
 if TYPE_CHECKING:
     from unseen.frozen.embedder import Embedder
 
-INDEX, PICTURES, RIVALS = "index.faiss", "pictures.parquet", "rivals.parquet"
-DECISION, CURVE = "decision.safetensors", "decision.svg"
-ABOUT, MODEL = "catalog.json", "model"
-ONNX_MODEL = f"{MODEL}/{ONNX}"
-VERIFIED = 64 * 2**20  # bytes of a file that is verified whenever a catalog is opened
-SCHEMA_VERSION = 3  # of the directory; catalogs of unreleased versions have none
 _EXCHANGES = 10  # of the directory by builds, while one reader opens it
-_ABOUT_TYPES = {
-    "photos": str, "pictures": int, "dim": int, "model": str, "fingerprint": str,
-    "index": dict, "labels": str, "files": dict, "sizes": dict,
-}  # fmt: skip
 
 
 class Catalog:
@@ -98,25 +81,25 @@ class Catalog:
         self.about = read_about(directory)
         for name in self.about["files"]:
             deferred = name == ONNX_MODEL and not verify
-            _read(directory, name, partial(_verify, self.about, name, False if deferred else verify))
-        self._table: pq.ParquetFile = _read(directory, PICTURES, pq.ParquetFile)
+            read_part(directory, name, partial(verify_file, self.about, name, False if deferred else verify))
+        self._table: pq.ParquetFile = read_part(directory, PICTURES, pq.ParquetFile)
         setting = from_plain(self.about["index"])
-        self.index: Index = _read(
+        self.index: Index = read_part(
             directory, INDEX, lambda path: load(path, setting, path.stat().st_size > VERIFIED)
         )
         self.means: Means | None = None
         if DECISION in self.about["files"]:
-            self.means = _read(directory, DECISION, _means)
+            self.means = read_part(directory, DECISION, _means)
         vectors = len(self.index.ids)
         if not len(self) == vectors == self.about["pictures"]:
             raise UserError(
                 f"{directory} is damaged: {len(self):,} pictures, {vectors:,} vectors.",
-                _rebuild(self.directory),
+                rebuild(self.directory),
             )
         if (dim := int(self.index.engine.d)) != self.about["dim"]:
             raise UserError(
                 f"{directory / ABOUT} is damaged: its `dim` is {self.about['dim']}, the vectors have {dim}.",
-                _rebuild(self.directory),
+                rebuild(self.directory),
             )
 
     def __len__(self) -> int:
@@ -184,7 +167,7 @@ class Catalog:
         except (OSError, ValueError, pa.ArrowInvalid) as error:
             raise UserError(
                 f"{self.directory / PICTURES} is damaged: {str(error).splitlines()[0]}.",
-                _rebuild(self.directory),
+                rebuild(self.directory),
             ) from error
 
     def _pictures_at(self, rows: Sequence[int]) -> dict[int, tuple[str, str | None]]:
@@ -225,7 +208,7 @@ class Catalog:
             model = self.about["model"]
             raise UserError(
                 f"{self.directory / MODEL} is not the model that embedded this catalog ({model}).",
-                _rebuild(self.directory, model=True),
+                rebuild(self.directory, model=True),
             )
         return embedder
 
@@ -235,8 +218,8 @@ class Catalog:
         if self.about.get("onnx") is None or not runs_onnx():
             return self.embedder
         directory = complete_directory(self.directory)
-        _read(directory, ONNX_MODEL, partial(_verify, self.about, ONNX_MODEL, True))
-        input = _read(directory, ABOUT, lambda _: Input.model_validate(self.about["onnx"]["input"]))
+        read_part(directory, ONNX_MODEL, partial(verify_file, self.about, ONNX_MODEL, True))
+        input = read_part(directory, ABOUT, lambda _: Input.model_validate(self.about["onnx"]["input"]))
         return OnnxEngine(directory / ONNX_MODEL, input)
 
     @property
@@ -307,7 +290,9 @@ class Catalog:
 
     def left_out(self) -> LeftOut:
         """What the pictures get if they are left out (decision.py)."""
-        table: pa.Table = _read(self.directory, RIVALS, lambda path: pq.read_table(path, memory_map=False))
+        table: pa.Table = read_part(
+            self.directory, RIVALS, lambda path: pq.read_table(path, memory_map=False)
+        )
         columns = {name: table[name].to_numpy() for name in table.column_names}
         if "same" in columns:  # of a version without a choice: cosine with another picture of the product
             same = columns.pop("same")
@@ -333,78 +318,6 @@ def _identity(directory: Path) -> tuple[Path, int | None]:
         return place, None
 
 
-def read_about(directory: Path) -> dict[str, Any]:
-    """The content of catalog.json.
-
-    Raises UserError if it is missing, damaged or of another schema version.
-    """
-    about: dict[str, Any] = _read(directory, ABOUT, _about)
-    if about["schema_version"] != SCHEMA_VERSION:
-        raise UserError(
-            f"{directory / ABOUT} has schema version {about['schema_version']}, this version of unseen reads "
-            f"{SCHEMA_VERSION}.",
-            _rebuild(directory, model=True),
-        )
-    return about
-
-
 def _means(path: Path) -> Means:
     tensors = load_file(path)
     return Means(tensors["centre"], tensors.get("whitener"), tensors["products"])
-
-
-def precision_of(about: dict[str, Any]) -> Precision:
-    """The precision of a catalog.json; float32 if a version without this setting wrote it."""
-    precision: Precision = about.get("precision", "float32")
-    return precision
-
-
-def _read(directory: Path, name: str, reader: Callable[[Path], Any]) -> Any:
-    path = directory / name
-    if not path.is_file():
-        raise UserError(
-            f"{path} is missing: {directory} is not a catalog.",
-            f"Build one: `unseen index PHOTOS {directory}`.",
-        )
-    try:
-        return reader(path)
-    except (OSError, ValueError, RuntimeError, pa.ArrowInvalid) as error:
-        raise UserError(f"{path} is damaged: {str(error).splitlines()[0]}.", _rebuild(directory)) from error
-
-
-def _verify(about: dict[str, Any], name: str, verify: bool | None, path: Path) -> None:
-    digest, size, length = about["files"][name], about["sizes"][name], path.stat().st_size
-    if length != size:
-        raise ValueError(f"it has {length:,} bytes, the build wrote {size:,}")
-    if (verify or (verify is None and size <= VERIFIED)) and sha256_of(path) != digest:
-        raise ValueError("its sha256 is not that of the build")
-
-
-def _rebuild(directory: Path, model: bool = False) -> str:
-    """The remedy for a damaged catalog. model: whether its model cannot be used."""
-    named = " --network NAME` or `--model DIR" if model else ""
-    return f"Build the catalog again: `unseen index PHOTOS {directory}{named}`."
-
-
-def _about(path: Path) -> dict[str, Any]:
-    """The content of catalog.json. Raises ValueError if `build` did not write it."""
-    about = json.loads(path.read_text(encoding="utf-8"))
-    if not isinstance(about, dict):
-        raise ValueError("it contains no object")
-    about.setdefault("schema_version", None)
-    if about["schema_version"] == SCHEMA_VERSION:
-        if not about.keys() >= _ABOUT_TYPES.keys():
-            raise ValueError(f"it lacks one of the keys {', '.join(sorted(_ABOUT_TYPES))}")
-        for name, kind in _ABOUT_TYPES.items():
-            if type(about[name]) is not kind:
-                raise ValueError(f"its `{name}` is not of type {kind.__name__}")
-        if about.get("precision", "float32") not in get_args(Precision):
-            raise ValueError("its `precision` is unknown")
-        json.dumps(about, ensure_ascii=False).encode()  # ValueError for a lone surrogate
-        from_plain(about["index"])
-        files, sizes = about["files"], about["sizes"]
-        if files.keys() != sizes.keys():
-            raise ValueError("its `files` and `sizes` name different files")
-        if not all(isinstance(size, int) for size in sizes.values()):
-            raise ValueError("one of its `sizes` is no integer")
-    return about

@@ -13,7 +13,8 @@ from unseen.frozen.pictures import picture_names
 from unseen.frozen.training_classes import training_classes
 from unseen.runtime.errors import UserError
 from unseen_search.catalog.answers import best_score
-from unseen_search.catalog.catalog import MODEL, Catalog
+from unseen_search.catalog.catalog import Catalog
+from unseen_search.catalog.files import MODEL
 
 
 def unknown_photos(folder: Path) -> dict[str, list[Picture]]:

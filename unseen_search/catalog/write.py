@@ -25,7 +25,7 @@ from unseen.frozen.store import ArrayStore
 from unseen.frozen.training_classes import FILE, write_training_classes
 from unseen.runtime.digest import sha256_of
 from unseen.runtime.files import atomic_directory, write_json
-from unseen_search.catalog.catalog import (
+from unseen_search.catalog.files import (
     ABOUT,
     CURVE,
     DECISION,

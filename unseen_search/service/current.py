@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 from unseen.evaluation.unknown import Threshold
 from unseen.runtime.digest import sha256_of
 from unseen.runtime.errors import UserError
-from unseen_search.catalog.catalog import ABOUT, Catalog
+from unseen_search.catalog.catalog import Catalog
+from unseen_search.catalog.files import ABOUT
 from unseen_search.catalog.thresholds import unknown_photos
 from unseen_search.service.settings import ServiceSettings
 

@@ -14,7 +14,7 @@ from tests.photos import COUNT, save_model, save_photos
 from unseen.runtime.digest import sha256_of
 from unseen.runtime.errors import UserError
 from unseen_search.catalog import Catalog, build
-from unseen_search.catalog import catalog as module
+from unseen_search.catalog import files as module
 from unseen_search.catalog.results_page import page
 
 
@@ -38,7 +38,7 @@ def test_a_reader_during_a_replacement_gets_one_complete_catalog(
     fewer = shutil.copytree(photos, tmp_path / "fewer")
     (fewer / earlier.paths[0]).unlink()
     build(fewer, tmp_path / "new", model, processes=1)
-    read = module._read
+    read = module.read_part
     reads: list[str] = []
 
     def exchanging(directory: Path, name: str, reader: Callable[[Path], Any]) -> Any:
@@ -48,7 +48,7 @@ def test_a_reader_during_a_replacement_gets_one_complete_catalog(
             (tmp_path / "new").rename(tmp_path / "catalog")
         return read(directory, name, reader)
 
-    monkeypatch.setattr(module, "_read", exchanging)
+    monkeypatch.setattr("unseen_search.catalog.catalog.read_part", exchanging)
     catalog = Catalog(tmp_path / "catalog", verify=verify)
     assert catalog.photos == fewer
     assert len(catalog) == len(catalog.index.ids) == COUNT - 1
