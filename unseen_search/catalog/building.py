@@ -307,7 +307,7 @@ def _earlier(output: Path) -> Catalog | None:
 
 def _onnx_of(earlier: Catalog | None, fingerprint: str) -> Path | None:
     """The ONNX model of a catalog with the same model."""
-    if earlier is None or earlier.about["fingerprint"] != fingerprint or not earlier.about.get("onnx"):
+    if earlier is None or earlier.about["fingerprint"] != fingerprint or not earlier.about["onnx"]:
         return None
     return earlier.directory / ONNX_MODEL
 

@@ -215,7 +215,7 @@ class Catalog:
     @cached_property
     def engine(self) -> Engine:
         """What embeds queries: the ONNX model of this catalog where it runs, otherwise `embedder`."""
-        if self.about.get("onnx") is None or not runs_onnx():
+        if self.about["onnx"] is None or not runs_onnx():
             return self.embedder
         directory = complete_directory(self.directory)
         read_part(directory, ONNX_MODEL, partial(verify_file, self.about, ONNX_MODEL, True))
@@ -224,9 +224,8 @@ class Catalog:
 
     @property
     def rule(self) -> str:
-        """The rule of the products (decision.py); `nearest` for a catalog without labels, or of a version
-        without a choice."""
-        decision = self.about.get("decision")
+        """The rule of the products (decision.py); `nearest` for a catalog without labels."""
+        decision = self.about["decision"]
         return NEAREST if decision is None else str(decision["rule"])
 
     def vectors(self, rows: Int64[np.ndarray, "P"] | None = None) -> Float32[np.ndarray, "P D"]:
@@ -293,13 +292,7 @@ class Catalog:
         table: pa.Table = read_part(
             self.directory, RIVALS, lambda path: pq.read_table(path, memory_map=False)
         )
-        columns = {name: table[name].to_numpy() for name in table.column_names}
-        if "same" in columns:  # of a version without a choice: cosine with another picture of the product
-            same = columns.pop("same")
-            is_right = same > columns["other"]
-            columns["known"] = np.where(is_right, same, columns["other"] + 0 * same)
-            columns["answer"] = np.where(is_right, columns["label"], columns["rival"])
-        return LeftOut(**columns)
+        return LeftOut(**{name: table[name].to_numpy() for name in table.column_names})
 
 
 def _searched(pictures: Picture | Sequence[Picture], k: int) -> list[Picture]:

@@ -11,7 +11,7 @@ rivals.parquet      what each picture gets if it or its product is left out (dec
 decision.safetensors  what a rule of class means needs (decision.py)
 decision.svg        what known photos get at each rate of false matches (curve.py)
 catalog.json        schema version, folder and number of the pictures, name and fingerprint of the model, the
-                    precision in which it embeds (float32 without this key), setting of the index and its
+                    precision in which it embeds, setting of the index and its
                     recall against exact search, source of the labels, rule of the products, all rules and the
                     curve (null without labels), files that were left out, sha256 and size of the files above;
                     largest difference of the vectors of the ONNX model, and its input (null without one)
@@ -38,11 +38,13 @@ DECISION, CURVE = "decision.safetensors", "decision.svg"
 ABOUT, MODEL = "catalog.json", "model"
 ONNX_MODEL = f"{MODEL}/{ONNX}"
 VERIFIED = 64 * 2**20  # bytes of a file that is verified whenever a catalog is opened
-SCHEMA_VERSION = 3  # of the directory; catalogs of unreleased versions have none
+SCHEMA_VERSION = 4  # of the directory
 _ABOUT_TYPES = {
     "photos": str, "pictures": int, "dim": int, "model": str, "fingerprint": str,
     "index": dict, "labels": str, "files": dict, "sizes": dict,
+    "precision": str, "decision": dict, "onnx": dict,
 }  # fmt: skip
+_OPTIONAL = {"decision": "rule", "onnx": "input"}  # may be null; a key that they have
 
 
 def read_about(directory: Path) -> dict[str, Any]:
@@ -61,8 +63,8 @@ def read_about(directory: Path) -> dict[str, Any]:
 
 
 def precision_of(about: dict[str, Any]) -> Precision:
-    """The precision of a catalog.json; float32 if a version without this setting wrote it."""
-    precision: Precision = about.get("precision", "float32")
+    """The precision in which a catalog was embedded, by its catalog.json."""
+    precision: Precision = about["precision"]
     return precision
 
 
@@ -103,10 +105,13 @@ def _about(path: Path) -> dict[str, Any]:
         if not about.keys() >= _ABOUT_TYPES.keys():
             raise ValueError(f"it lacks one of the keys {', '.join(sorted(_ABOUT_TYPES))}")
         for name, kind in _ABOUT_TYPES.items():
-            if type(about[name]) is not kind:
+            if type(about[name]) is not kind and not (about[name] is None and name in _OPTIONAL):
                 raise ValueError(f"its `{name}` is not of type {kind.__name__}")
-        if about.get("precision", "float32") not in get_args(Precision):
+        if about["precision"] not in get_args(Precision):
             raise ValueError("its `precision` is unknown")
+        for name, key in _OPTIONAL.items():
+            if about[name] is not None and key not in about[name]:
+                raise ValueError(f"its `{name}` has no `{key}`")
         json.dumps(about, ensure_ascii=False).encode()  # ValueError for a lone surrogate
         from_plain(about["index"])
         files, sizes = about["files"], about["sizes"]

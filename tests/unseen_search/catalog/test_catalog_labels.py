@@ -1,11 +1,8 @@
 """Labels of the pictures of a catalog, and answers by product."""
 
-import json
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from tests.photos import COUNT, picture, save_products
@@ -120,30 +117,6 @@ def test_a_catalog_of_class_means_scores_by_them_and_an_earlier_one_by_the_neare
         assert answer.unknown == (answer.products[0].score < catalog.threshold(0.6).score)
     given = catalog.threshold(0.6, unknown={"other": [picture(number) for number in range(90, 95)]})
     assert given.given == 5
-    monkeypatch.undo()
-
-    build(photos, tmp_path / "catalog", model, labels="folders", processes=1)
-    rivals, about = tmp_path / "catalog/rivals.parquet", tmp_path / "catalog/catalog.json"
-    table = pq.read_table(rivals)
-    same = catalog_nearest(Catalog(tmp_path / "catalog"))
-    expected_table = Catalog(tmp_path / "catalog").left_out()
-    old = table.select(["row", "label", "other", "rival"])
-    pq.write_table(old.append_column("same", pa.array(same.astype(np.float32))), rivals)
-    content = json.loads(about.read_text())
-    del content["decision"], content["files"][rivals.name], content["sizes"][rivals.name]
-    about.write_text(json.dumps(content))
-    earlier = Catalog(tmp_path / "catalog")
-    assert earlier.rule == "nearest"
-    assert earlier.left_out().known == pytest.approx(expected_table.known, abs=1e-6)
-    assert np.array_equal(earlier.left_out().right, expected_table.right)
-
-
-def catalog_nearest(catalog: Catalog) -> np.ndarray:
-    """The largest cosine of each picture with another one of its product."""
-    cosines = catalog.vectors() @ catalog.vectors().T
-    np.fill_diagonal(cosines, -1)
-    labels = np.array(catalog.labels)
-    return np.where(labels[:, None] == labels, cosines, -1).max(axis=1)
 
 
 @pytest.mark.slow

@@ -1,6 +1,5 @@
 """Several processes embed to the same bytes as one. The precision belongs to the catalog."""
 
-import json
 import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures.process import BrokenProcessPool
@@ -14,7 +13,7 @@ from tests.photos import COUNT, age, save_products
 from unseen.frozen import workers
 from unseen.frozen.workers import devices_of, embedding, processes_of
 from unseen.runtime.errors import UserError
-from unseen_search.catalog import Catalog, Embedder, build
+from unseen_search.catalog import Embedder, build
 
 making = sys.modules["unseen_search.catalog.building"]
 
@@ -149,11 +148,3 @@ def test_auto_is_bfloat16_where_the_processor_computes_with_it(
 ) -> None:
     monkeypatch.setattr(making, "computes_with_bfloat16", lambda device: supported)
     assert build(photos, tmp_path / "catalog", model, processes=1, precision="auto").precision == precision
-
-
-def test_catalogs_without_a_precision_are_of_float32(model: Path, photos: Path, tmp_path: Path) -> None:
-    build(photos, tmp_path / "catalog", model, processes=1)
-    about = json.loads((tmp_path / "catalog/catalog.json").read_text())
-    del about["precision"]
-    (tmp_path / "catalog/catalog.json").write_text(json.dumps(about))
-    assert Catalog(tmp_path / "catalog").precision == "float32"
