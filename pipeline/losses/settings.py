@@ -77,6 +77,25 @@ class TripletLoss(LossSettings):
     mining: Literal["all", "semihard"] = "all"
 
 
+class MarginLoss(LossSettings):
+    """Distances with a boundary; negatives weighted by the rarity of their distance (Wu et al. 2017)."""
+
+    module: ClassVar[str] = "unseen.losses.margin:Margin"
+    gradient: ClassVar[Literal["value", "surrogate"]] = "surrogate"  # the weights are constants
+    name: Literal["margin"] = "margin"
+    margin: Positive = 0.2  # alpha; released code
+    boundary: Positive = 1.2  # beta; released code
+    cutoff: Positive = 0.5  # least distance of a weight; released code
+
+
+class FastApLoss(LossSettings):
+    """Average precision over histograms of the squared distances (Cakir et al. 2019)."""
+
+    module: ClassVar[str] = "unseen.losses.fast_ap:FastAp"
+    name: Literal["fast_ap"] = "fast_ap"
+    bins: Count = 10  # released code
+
+
 class ProxyAnchorLoss(LossSettings):
     """Each class is a proxy, each proxy an anchor (Kim et al. 2020)."""
 
@@ -96,6 +115,28 @@ class ProxyNcaLoss(LossSettings):
     scale: Positive = 18.0  # squared distance of vectors of length 3; GSP code: 1 / 0.11
     # of the proxies; GSP code: he_normal
     initialization: Literal["normal_over_8", "he_normal"] = "normal_over_8"
+
+
+class OriginalProxyNcaLoss(LossSettings):
+    """The first ProxyNCA: the sum over proxies excludes the own one (Movshovitz-Attias et al. 2017)."""
+
+    module: ClassVar[str] = "unseen.losses.proxy_nca_original:OriginalProxyNca"
+    inputs: ClassVar[Inputs] = "proxies"
+    name: Literal["proxy_nca_original"] = "proxy_nca_original"
+    scale: Positive = 2.0  # squared distance of unit vectors
+
+
+class SoftTripleLoss(LossSettings):
+    """Softmax over classes with several centers each, which may become equal (Qian et al. 2019)."""
+
+    module: ClassVar[str] = "unseen.losses.soft_triple:SoftTriple"
+    inputs: ClassVar[Inputs] = "proxies"
+    name: Literal["soft_triple"] = "soft_triple"
+    scale: Positive = 20.0  # lambda; released code
+    temperature: Positive = 0.1  # gamma; released code
+    margin: NonNegative = 0.01  # delta; released code
+    centers: Count = 10  # K, of a class; released code
+    center_weight: NonNegative = 0.2  # tau; released code
 
 
 class NormalizedSoftmaxLoss(LossSettings):
@@ -161,10 +202,19 @@ class TupleContrastiveLoss(LossSettings):
 
 
 # Compare images with images; may be combined with a cross-batch memory.
-AnyPairLoss = MultiSimilarityLoss | ContrastiveLoss | EuclideanContrastiveLoss | TripletLoss
+AnyPairLoss = (
+    MultiSimilarityLoss | ContrastiveLoss | EuclideanContrastiveLoss | TripletLoss | MarginLoss | FastApLoss
+)
 # Compare images with learned vectors of the classes.
 AnyProxyLoss = (
-    ProxyAnchorLoss | ProxyNcaLoss | NormalizedSoftmaxLoss | CosFaceLoss | ArcFaceLoss | PartialFcLoss
+    ProxyAnchorLoss
+    | ProxyNcaLoss
+    | OriginalProxyNcaLoss
+    | SoftTripleLoss
+    | NormalizedSoftmaxLoss
+    | CosFaceLoss
+    | ArcFaceLoss
+    | PartialFcLoss
 )
 PairLoss = SerializeAsAny[
     Annotated[AnyPairLoss, Discriminator("name"), opened(LossSettings, inputs=("pairs",))]
