@@ -194,7 +194,8 @@ def test_builds_a_catalog_of_another_schema_version_again(
     about = json.loads(path.read_text())
     del about["schema_version"]
     path.write_text(json.dumps(about if version is None else about | {"schema_version": version}))
-    message = rf"catalog\.json has schema version {version}, this version of unseen reads {module.SCHEMA_VERSION}.*\n.*unseen index"
+    versions = rf"has schema version {version}, this version of unseen reads {module.SCHEMA_VERSION}"
+    message = rf"catalog\.json {versions}.*\n.*unseen index"
     with pytest.raises(UserError, match=message):
         Catalog(tmp_path / "catalog")
     embedded.clear()
