@@ -13,8 +13,7 @@ A query that no line of qrels names is left out; one with R = 0 counts as 0. Mea
 except mrr. Source: the definitions of trec_eval and of mteb's retrieval evaluator.
 
 Exact: Recall@K, MAP@R and so on of evaluate.py with intervals over classes, if the qrels are those of
-classes: the image itself is left out by its id. This is the official protocol of CUB, Cars, SOP and RP2k, and
-the accuracy of MET. Revisited Oxford and Paris need the junk images of each query, which qrels omit.
+classes: the image itself is left out by its id. Official: official.py.
 """
 
 import heapq
@@ -32,6 +31,7 @@ from unseen.evaluation.counter import tile_counter
 from unseen.evaluation.evaluate import Extent, evaluate
 from unseen.evaluation.external import Settings
 from unseen.evaluation.metrics import Rows
+from unseen.evaluation.official import Qrels, Vectors, official
 from unseen.evaluation.sides import Sides
 from unseen.evaluation.vectors import ONE_MODEL, column_of, matrix_of, unit_vectors
 from unseen.runtime.errors import UserError
@@ -43,9 +43,9 @@ _BLOCK = 512  # queries at a time
 
 
 class Task(NamedTuple):
-    """The settings of a task in mteb."""
+    """The settings of a task in mteb. No main score: mteb lacks the task."""
 
-    main_score: str
+    main_score: str | None
     skips_first: bool
 
 
@@ -64,8 +64,9 @@ TASKS = {
         Task("hit_rate_at_1", True),
     ),
     **dict.fromkeys(_LANDMARKS, Task("map_at_5", False)),
+    "GLDv2I2IRetrieval": Task("ndcg_at_10", False),
+    "ILIAS": Task(None, False),
 }
-Qrels = Mapping[str, Mapping[str, int]]
 
 
 def evaluate_task(folder: Path, queries: Path, corpus: Path, name: str) -> dict[str, Any]:
@@ -87,7 +88,7 @@ def evaluate_task(folder: Path, queries: Path, corpus: Path, name: str) -> dict[
     scores = mteb_scores(qrels, runs(*sides[0], *sides[1]), task.skips_first)
     entry = {
         **scores,
-        "main_score": scores[task.main_score],
+        "main_score": scores[task.main_score] if task.main_score else None,
         "hf_subset": "default",
         "languages": ["eng-Latn"],
     }
@@ -99,6 +100,7 @@ def evaluate_task(folder: Path, queries: Path, corpus: Path, name: str) -> dict[
         "kg_co2_emissions": None,
         "scores": {"test": [entry]},
         "unseen": exact(qrels, *sides[0], *sides[1], is_landmarks=name in _LANDMARKS),
+        "official": official(name, qrels, *sides),
     }
 
 
@@ -117,7 +119,7 @@ def read_qrels(path: Path) -> dict[str, dict[str, int]]:
     return qrels
 
 
-def _vectors(path: Path) -> tuple[np.ndarray, np.ndarray]:
+def _vectors(path: Path) -> Vectors:
     """Ids as text, and (N, D) unit vectors."""
     ids, embeddings = [], []
     for file in table_files(path):
@@ -203,7 +205,7 @@ def exact(
 ) -> dict[str, Any]:
     """The metrics of evaluate.py with intervals, or `reason`, why the qrels do not define them."""
     if is_landmarks:
-        return {"reason": "qrels omit the junk images of each query: evaluate the source `landmarks`"}
+        return {"reason": "a landmark has no classes: its numbers are below `official`"}
     numbers, labels = _classes(qrels, query_ids, corpus_ids)
     if labels is None:
         return {"reason": "the relevant rows of a query are not all images of one class in the corpus"}

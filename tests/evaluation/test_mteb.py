@@ -121,18 +121,44 @@ def test_a_task_has_the_exact_number_and_that_of_mteb(files: Any, capsys: pytest
     assert metrics["recall_at_1_low"] < metrics["recall_at_1"]
     assert entry["main_score"] == entry["hit_rate_at_1"]
     assert entry["hit_rate_at_1"] == pytest.approx(metrics["recall_at_1"], abs=1e-5)  # no duplicates here
-    assert json.loads(capsys.readouterr().out)["mteb hit_rate_at_1"] == entry["main_score"]
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["mteb hit_rate_at_1"] == entry["main_score"]
+    assert printed["official"] == result["official"]
+    for name in ("recall_at_1", "recall_at_1_low", "recall_at_1_high"):
+        assert result["official"][name] == pytest.approx(metrics[name], abs=1e-9)
 
 
 def test_states_why_there_is_no_exact_number(files: Any) -> None:
     root, _, _ = files
     vectors = root / "x.parquet"
     landmarks = evaluate_task(root / "SOPI2IRetrieval", vectors, vectors, "ROxfordHardI2IRetrieval")
-    assert "junk" in landmarks["unseen"]["reason"]
+    assert "no classes" in landmarks["unseen"]["reason"]
+    assert "junk" in landmarks["official"]["reason"]
     path = root / "SOPI2IRetrieval/qrels/test-00000-of-00001.parquet"
     pq.write_table(pq.read_table(path).slice(1), path)
     partial = evaluate_task(root / "SOPI2IRetrieval", vectors, vectors, "SOPI2IRetrieval")
     assert "not all images of one class" in partial["unseen"]["reason"]
+
+
+def test_a_task_that_mteb_lacks_has_no_main_score(files: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    root, _, _ = files
+    vectors = str(root / "x.parquet")
+    task = [
+        "mteb",
+        str(root / "SOPI2IRetrieval"),
+        "--name",
+        "ILIAS",
+        "--queries",
+        vectors,
+        "--corpus",
+        vectors,
+    ]
+    cli.main([*task, "--output", str(root / "result.json")])
+    (entry,) = json.loads((root / "result.json").read_text())["scores"]["test"]
+    assert entry["main_score"] is None
+    printed = json.loads(capsys.readouterr().out)
+    assert printed.keys() == {"exact", "official"}
+    assert 0 < printed["official"]["map_at_1000_low"] < printed["official"]["map_at_1000"]
 
 
 def test_refuses_another_task(files: Any) -> None:

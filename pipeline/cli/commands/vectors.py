@@ -83,10 +83,10 @@ def evaluate(
 @click.option("--name", help="The task in mteb. Default: the name of the folder.")
 @click.option("--output", type=PATH, help="Also write the result file of mteb.")
 def mteb(task: Path, queries: Path, corpus: Path, name: str | None, output: Path | None) -> None:
-    """mteb's score of an image-retrieval task of MIEB, and the exact one.
+    """mteb's score of an image-retrieval task of MIEB, the exact one, and the benchmark's official number.
 
     TASK is a folder with the tables of the task, of which `qrels` is read. The result file has the scores of
-    mteb 2.26, and below `unseen` the exact metrics with intervals.
+    mteb 2.26, and below `unseen` the exact metrics and below `official` the official ones, with intervals.
     """
     from unseen.evaluation.mteb import TASKS, evaluate_task
     from unseen.runtime.files import json_text, write_json
@@ -96,5 +96,6 @@ def mteb(task: Path, queries: Path, corpus: Path, name: str | None, output: Path
         write_json(output, result)
     entry, metrics = result["scores"]["test"][0], result["unseen"]
     main = TASKS[result["task_name"]].main_score
-    scores = {f"mteb {main}": entry["main_score"], "exact": metrics}
+    scores = {f"mteb {main}": entry["main_score"]} if main else {}
+    scores |= {"exact": metrics, "official": result["official"]}
     sys.stdout.write(json_text(scores))
