@@ -19,9 +19,9 @@ import numpy as np
 import pyarrow as pa
 from jaxtyping import Bool, Float32, Int64
 
+from unseen.data.tables import read_table
 from unseen.runtime.errors import UserError
 from unseen.runtime.files import atomic_file
-from unseen.runtime.memory import lacks_memory
 
 SCHEMA_VERSION = 2  # of the file
 UNIT = 1e-3  # largest difference of a stored norm from 1; the error of float32 normalisation is 1e-6
@@ -83,19 +83,8 @@ def read(path: Path) -> Embeddings:
     """
     path = Path(path)
     remedy = "Run `dvc repro` to export it again."
-    if not path.is_file():
-        raise UserError(f"{path} is missing.", remedy)
-    try:
-        reader = pa.ipc.open_file(pa.memory_map(str(path)))
-        batches = [reader.get_batch(index) for index in range(reader.num_record_batches)]
-        schema = reader.schema
-        schema.names  # noqa: B018  UnicodeDecodeError here, and not at the first use
-        for batch in batches:
-            batch.validate()
-    except (pa.ArrowException, OSError, ValueError, LookupError) as error:
-        if lacks_memory(error, path):
-            raise
-        raise UserError(f"{path} is not a complete Arrow file: {error}.", remedy) from error
+    table = read_table(path, remedy)
+    batches, schema = table.to_batches(), table.schema
     dim, attribute_dim = _list_size(schema, "embedding"), _list_size(schema, "attributes")
     types = [pa.int64(), pa.int64(), pa.list_(pa.float32(), dim), pa.bool_(), pa.bool_()]
     if attribute_dim:

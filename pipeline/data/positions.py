@@ -29,9 +29,9 @@ import numpy as np
 import pyarrow as pa
 from jaxtyping import Float32, Int32
 
+from unseen.data.tables import read_table
 from unseen.runtime.errors import UserError
 from unseen.runtime.files import atomic_file
-from unseen.runtime.memory import lacks_memory
 
 SCHEMA_VERSION = 1
 SCHEMA = pa.schema(
@@ -119,18 +119,7 @@ def write(path: Path, positions: Positions) -> None:
 def read(path: Path) -> Positions:
     """The maps and queries of a file. Raises UserError if it is missing, truncated, or of another format or
     schema version."""
-    path = Path(path)
-    if not path.is_file():
-        raise UserError(f"{path} is missing.", _REMEDY)
-    try:
-        with pa.OSFile(str(path), "rb") as source:
-            table = pa.ipc.open_file(source).read_all()
-        table.validate(full=True)
-        table.schema.names  # noqa: B018  UnicodeDecodeError here, and not at the first use
-    except (pa.ArrowException, OSError, ValueError, LookupError) as error:
-        if lacks_memory(error, path):
-            raise
-        raise UserError(f"{path} is not a complete Arrow file: {error}.", _REMEDY) from error
+    table = read_table(path, _REMEDY)
     metadata = table.schema.metadata or {}
     version = metadata.get(b"schema_version", b"none").decode(errors="replace")
     if version != str(SCHEMA_VERSION):

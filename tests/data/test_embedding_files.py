@@ -124,11 +124,11 @@ def test_refuses_no_rows(tmp_path: Path) -> None:
 
 def test_refuses_missing_truncated_and_foreign_files(tmp_path: Path) -> None:
     path = tmp_path / "test.arrow"
-    with pytest.raises(UserError, match="is missing"):
+    with pytest.raises(UserError, match="No such file"):
         read(path)
     write(path, np.arange(100), np.zeros(100, np.int64), unit(100, 16))
     path.write_bytes(path.read_bytes()[:-40])
-    with pytest.raises(UserError, match="is not a complete Arrow file"):
+    with pytest.raises(UserError, match="cannot be read"):
         read(path)
     with (
         pa.OSFile(str(path), "wb") as sink,
