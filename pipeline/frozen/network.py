@@ -61,7 +61,7 @@ class Network:
     weights: a local .safetensors or weights-only .pth file; None: the published weights, which timm
     downloads. size: pixels per side; None: the published size. statistics: those of `weights`, a name of
     `STATISTICS`; None: those of the tag in `name`. arguments: of timm.create_model, such as {"pad_type":
-    "same"}.
+    "same"}. about: what is stated of `weights`; None: what timm states of `name`.
     """
 
     name: str
@@ -69,6 +69,7 @@ class Network:
     size: int | None = None
     statistics: str | None = None
     arguments: Mapping[str, Any] = field(default_factory=dict)
+    about: Published | None = None
 
 
 class Loaded(NamedTuple):
@@ -128,7 +129,7 @@ def write_network(network: Network, directory: Path) -> None:
     another network, for weights whose statistics are unknown, and if the weights cannot be downloaded.
     """
     loaded, origin = build_network(network)
-    about = published(network.name)
+    about = network.about or published(network.name)
     weights = {name: value.contiguous() for name, value in loaded.method.network.state_dict().items()}
     directory.mkdir(parents=True, exist_ok=True)
     with atomic_file(directory / WEIGHTS) as aside:
@@ -141,7 +142,7 @@ def write_network(network: Network, directory: Path) -> None:
         "input": loaded.input.model_dump(mode="json", exclude_unset=True),
         "projection": about.projection,
         "weights": origin,
-        "licence": about.licence if network.weights is None else "that of the file",
+        "licence": about.licence if network.about or network.weights is None else "that of the file",
     }
     write_json(directory / ABOUT, content)
 
@@ -152,7 +153,7 @@ def build_network(network: Network) -> tuple[Loaded, str]:
     """
     remedy = "Correct --network, --size or --argument; `unseen index --help` has examples."
     try:
-        about = published(network.name)
+        about = network.about or published(network.name)
         mean, std = _statistics(network, about)
         offline = lite0.installed() if network.weights is None and _is_lite0(about) else None
         download = network.weights is None and offline is None
@@ -164,7 +165,8 @@ def build_network(network: Network) -> tuple[Loaded, str]:
         if network.weights is not None or offline is not None:
             path = network.weights or offline
             assert path is not None
-            origin = f"{path.name}, sha256 {sha256_of(path)}"
+            place = f" of {about.file}" if network.about else ""
+            origin = f"{path.name}{place}, sha256 {sha256_of(path)}"
         else:
             origin = f"{about.name} of {about.file}"
         size = network.size or about.size
@@ -259,7 +261,7 @@ def _statistics(network: Network, about: Published) -> tuple[Triple, Triple]:
     """Mean and standard deviation of the weights. Raises UserError if they are unknown."""
     if network.statistics is not None:
         return _named_statistics(network.statistics)
-    if network.weights is None or "." in network.name:  # the tag names the weights
+    if network.weights is None or network.about or "." in network.name:  # the tag names the weights
         return about.mean, about.std
     path, lines = network.weights, []
     for key, (mean, std) in candidates(network.name).items():

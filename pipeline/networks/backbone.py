@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from unseen.networks.batch_norm import fix, freeze, set_momentum, synchronise
 from unseen.networks.checkpoint import fit, read_state
+from unseen.networks.hub_names import repository_of
 from unseen.networks.local_weights import require_available, weights_of
 from unseen.networks.networks import PROJECT_NETWORKS, ProjectNetwork
 from unseen.networks.staged import Staged
@@ -29,7 +30,7 @@ from timm.models import group_parameters  # noqa: E402
 from timm.models.efficientnet import EfficientNet  # noqa: E402
 
 _IMAGENET = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
-_RESERVED = {
+RESERVED = {
     "pretrained",
     "num_classes",
     "features_only",
@@ -172,6 +173,8 @@ def require_network(name: str) -> None:
     if name not in PROJECT_NETWORKS and not timm.is_model(name):
         close = difflib.get_close_matches(name, [*PROJECT_NETWORKS, *timm.list_models()], n=3)
         suggestion = f" Did you mean {', '.join(close)}?" if close else ""
+        if repository_of(name) is not None:
+            suggestion = " Only --network reads other repositories of the Hugging Face hub."
         raise ValueError(f"timm has no network {name!r}.{suggestion}")
 
 
@@ -193,7 +196,7 @@ def _create(name: str, pretrained: bool, arguments: dict[str, Any], module: str 
     if module is None:
         require_network(name)
     own = PROJECT_NETWORKS.get(name) if module is None else ProjectNetwork(*module.split(":"))
-    reserved = _RESERVED & arguments.keys()
+    reserved = RESERVED & arguments.keys()
     if reserved:
         raise ValueError(
             f"backbone.arguments must not contain {sorted(reserved)}, which this project sets; "

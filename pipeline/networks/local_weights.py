@@ -50,16 +50,19 @@ def weights_of(name: str) -> Weights:
 
 def require_available(name: str) -> None:
     """Raises ConnectionError if the published weights of network `name` are neither on this machine nor can
-    the name of their server be resolved.
+    the name of their server be resolved."""
+    weights = weights_of(name)
+    if weights.path is None:
+        require_connection(constants.ENDPOINT if _HUB in weights.file else weights.file)
+
+
+def require_connection(page: str) -> None:
+    """Raises ConnectionError if the name of the server of `page` cannot be resolved.
 
     The libraries would try for a minute. A proxy resolves names itself, so that it is not tested.
     """
-    weights = weights_of(name)
-    if weights.path is not None or getproxies():
-        return
-    page = constants.ENDPOINT if _HUB in weights.file else weights.file
     host = urlsplit(page).hostname
-    if host is None:
+    if host is None or getproxies():
         return
     try:
         socket.getaddrinfo(host, None)

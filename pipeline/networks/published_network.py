@@ -72,6 +72,17 @@ def published(name: str) -> Published:
         raise ValueError(
             f"timm has no published weights {name}; of this network it has {', '.join(tags) or 'none'}."
         )
+    return Published(
+        f"{about.architecture}.{about.tag}" if about.tag else str(about.architecture),
+        fixed=bool(about.fixed_input_size),
+        projection=0 < about.num_classes <= LARGEST_PROJECTION and infer_imagenet_subset(about) is None,
+        **preprocessing(name, about),
+    )
+
+
+def preprocessing(name: str, about: Any) -> dict[str, Any]:
+    """The fields of `Published` by timm's settings of weights. Raises ValueError for a preprocessing that is
+    not supported."""
     _, height, width = about.input_size
     if height != width:
         raise ValueError(f"{name} embeds pictures of {width} x {height} pixels; only squares are supported.")
@@ -81,21 +92,17 @@ def published(name: str) -> Published:
             "interpolation, "
             "which are not supported."
         )
-    classes = about.num_classes
     hub = f"https://huggingface.co/{about.hf_hub_id}" if about.hf_hub_id else ""
-    return Published(
-        f"{about.architecture}.{about.tag}" if about.tag else str(about.architecture),
-        width,
-        fixed=bool(about.fixed_input_size),
-        crop_share=float(about.crop_pct),
-        squash=about.crop_mode == "squash",
-        interpolation=str(about.interpolation),
-        mean=_triple(about.mean),
-        std=_triple(about.std),
-        projection=0 < classes <= LARGEST_PROJECTION and infer_imagenet_subset(about) is None,
-        licence=str(about.license or "unknown"),
-        file=hub or str(about.url or "unknown"),
-    )
+    return {
+        "size": width,
+        "crop_share": float(about.crop_pct),
+        "squash": about.crop_mode == "squash",
+        "interpolation": str(about.interpolation),
+        "mean": _triple(about.mean),
+        "std": _triple(about.std),
+        "licence": str(about.license or "unknown"),
+        "file": hub or str(about.url or "unknown"),
+    }
 
 
 def weights_of_architecture(name: str) -> list[Published]:

@@ -18,6 +18,24 @@ these files are compared with it.
 
 `folder`, your own images, starts from `resnet50.tv_in1k`, and `irt` from DeiT-S;
 `datasets.folder.recipe.backbone` changes it. The small sets start from random weights.
+
+## Repositories of the Hugging Face hub
+
+`--network` of `unseen index`, `ladder` and `measure`, and `backbone.name` of a recipe, accept the name of a
+repository, `owner/name` or `hf-hub:owner/name`, in place of the name of timm:
+
+- `timm/NAME` is `NAME` of timm.
+- `facebook/dinov2-SIZE` and `facebook/dinov2-with-registers-SIZE` are `vit_SIZE_patch14_dinov2.lvd142m` and
+  `vit_SIZE_patch14_reg4_dinov2.lvd142m`: the same weights as timm publishes them, with timm's preprocessing.
+- Another repository needs a config.json of timm, which states architecture, arguments and preprocessing, and
+  model.safetensors (`--network` only). `owner/name@revision` reads a commit or a tag.
+
+The cache of the hub keeps the files, and they are compared with its hashes. A catalog contains the weights:
+it needs neither the hub nor its cache. Pickled weights (`pytorch_model.bin`) of a repository that timm does
+not name are not read, and a repository for transformers alone is refused with the names of similar networks
+of timm. In a recipe, set a file as `backbone.checkpoint` and its architecture as `backbone.name`.
+
+## Weights of recipes
 """
 
 

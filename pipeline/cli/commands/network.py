@@ -43,9 +43,8 @@ def network_options(function: Any) -> Any:
             "name",
             metavar="NAME",
             shell_complete=_networks,
-            help="A network of timm with its published head and preprocessing. Its weights are "
-            "downloaded, unless "
-            "--weights names a file.",
+            help="A network of timm, or owner/name of a repository of the Hugging Face hub, with its "
+            "published head and preprocessing. Its weights are downloaded, unless --weights names a file.",
         ),
         click.option(
             "--weights", type=PATH, help="A .safetensors or weights-only .pth file with the weights."
@@ -89,4 +88,6 @@ def network_of(
 
     if name is None:
         return replace(default_network(), size=size)
-    return Network(name, weights, size, statistics, arguments)
+    from unseen.frozen.hub import of_hub
+
+    return of_hub(Network(name, weights, size, statistics, arguments))
