@@ -37,6 +37,8 @@ IN_EPOCHS: dict[str, dict[str, tuple[int, int, int | None]]] = {
         "sop": (5, 85, None),
         "inshop": (5, 85, None),
     },  # ProxyNCA++ code
+    "soft_triple": dict.fromkeys(IMAGES, (0, 50, 19)),  # SoftTriple code
+    "proxy_nca_original": {**dict.fromkeys(IMAGES, (0, 50, 1)), "cub": (0, 20, 1)},  # unofficial code
     "nsoftmax": dict.fromkeys(
         IMAGES, (1, 31, 16)
     ),  # normalised softmax README: 15 epochs, two steps, after one

@@ -29,8 +29,10 @@ PAPERS = {
     "gsp": "bn_inception",
     "irt": "deit_small_patch16_224.fb_in1k",
 }
-PAPERS |= dict.fromkeys(("ms", "contrastive", "triplet", "proxy_anchor"), "bn_inception")
-PAPERS |= dict.fromkeys(("proxy_anchor_resnet50", "xbm", "proxy_nca", "nsoftmax", "snca"), "resnet50.tv_in1k")
+PAPERS |= dict.fromkeys(("ms", "contrastive", "triplet", "proxy_anchor", "soft_triple"), "bn_inception")
+PAPERS |= {"proxy_nca_original": "bn_inception"}
+RESNET = ("proxy_anchor_resnet50", "xbm", "proxy_nca", "nsoftmax", "snca", "margin", "fast_ap")
+PAPERS |= dict.fromkeys(RESNET, "resnet50.tv_in1k")
 
 
 def batch(size: int, count: int, step: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
