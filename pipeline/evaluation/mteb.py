@@ -40,6 +40,7 @@ K = (1, 3, 5, 10, 20, 100, 1000)
 TOP = max(K)
 VERSION = "2.26.24"  # of mteb, whose definitions these are
 _BLOCK = 512  # queries at a time
+_CELLS = 1 << 25  # similarities in memory at a time, about 12 bytes each
 
 
 class Task(NamedTuple):
@@ -141,8 +142,9 @@ def runs(
 ) -> Iterator[tuple[str, dict[str, float]]]:
     """Each query with the similarities of its run by id, in the order of mteb's heap."""
     names = corpus_ids.tolist()
-    for start in range(0, len(queries), _BLOCK):
-        similarities: Float32[np.ndarray, "B N"] = queries[start : start + _BLOCK] @ corpus.T
+    block = max(1, min(_BLOCK, _CELLS // len(corpus)))
+    for start in range(0, len(queries), block):
+        similarities: Float32[np.ndarray, "B N"] = queries[start : start + block] @ corpus.T
         order = np.argsort(-similarities, axis=1, kind="stable")[:, :TOP]
         for query, row, near in zip(query_ids[start:].tolist(), similarities, order, strict=False):
             heap: list[tuple[float, str]] = []

@@ -10,8 +10,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.vectors import unit
+from tests.vectors import gaussian, unit
 from unseen.cli import main as cli
+from unseen.evaluation import mteb as module
 from unseen.evaluation.external import evaluate_vectors
 from unseen.evaluation.mteb import K, evaluate_task, exact, mteb_scores, runs
 from unseen.runtime.errors import UserError
@@ -79,6 +80,20 @@ def test_a_thousand_tasks_equal_the_definition() -> None:
             assert scores["accuracy"] == scores["recall_at_1"]
             compared += 1
     assert compared > 1900
+
+
+def test_runs_do_not_depend_on_the_number_of_queries_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    x, ids = gaussian(60, 8), np.array([f"image {number}" for number in range(60)])
+    together = dict(runs(ids, x, ids, x))
+    products: list[int] = []
+    sort = np.argsort
+    monkeypatch.setattr(module.np, "argsort", lambda x, **how: products.append(x.size) or sort(x, **how))
+    monkeypatch.setattr(module, "_CELLS", 180)
+    apart = dict(runs(ids, x, ids, x))
+    assert products == [180] * 20
+    assert list(apart) == list(together)
+    for query, run in together.items():
+        assert list(apart[query].values()) == pytest.approx(list(run.values()), abs=1e-6)
 
 
 def test_a_duplicate_costs_a_hit_in_mteb_alone() -> None:
