@@ -31,7 +31,7 @@ from unseen.evaluation.counter import tile_counter
 from unseen.evaluation.evaluate import Extent, evaluate
 from unseen.evaluation.external import Settings
 from unseen.evaluation.metrics import Rows
-from unseen.evaluation.official import Qrels, Vectors, official
+from unseen.evaluation.official import OFFICIAL, Qrels, Vectors, official
 from unseen.evaluation.sides import Sides
 from unseen.evaluation.vectors import ONE_MODEL, column_of, matrix_of, unit_vectors
 from unseen.runtime.errors import UserError
@@ -100,7 +100,7 @@ def evaluate_task(folder: Path, queries: Path, corpus: Path, name: str) -> dict[
         "evaluation_time": None,
         "kg_co2_emissions": None,
         "scores": {"test": [entry]},
-        "unseen": exact(qrels, *sides[0], *sides[1], is_landmarks=name in _LANDMARKS),
+        "unseen": exact(qrels, *sides[0], *sides[1], OFFICIAL[name].measure),
         "official": official(name, qrels, *sides),
     }
 
@@ -203,12 +203,13 @@ def exact(
     queries: Float32[np.ndarray, "Q D"],
     corpus_ids: np.ndarray,
     corpus: Float32[np.ndarray, "N D"],
-    is_landmarks: bool = False,
+    measure: str = "recall",
 ) -> dict[str, Any]:
-    """The metrics of evaluate.py with intervals, or `reason`, why the qrels do not define them."""
-    if is_landmarks:
+    """The metrics of evaluate.py with intervals, or `reason`, why the qrels do not define them. measure: that
+    of official.py; an id is one image in queries and corpus if it is `recall`."""
+    if measure == "revisited":
         return {"reason": "a landmark has no classes: its numbers are below `official`"}
-    numbers, labels = _classes(qrels, query_ids, corpus_ids)
+    numbers, labels = _classes(qrels, query_ids, corpus_ids, measure == "recall")
     if labels is None:
         return {"reason": "the relevant rows of a query are not all images of one class in the corpus"}
     given = ((numbers["query"], queries), (numbers["corpus"], corpus))
@@ -219,28 +220,35 @@ def exact(
 
 
 def _classes(
-    qrels: Qrels, query_ids: np.ndarray, corpus_ids: np.ndarray
+    qrels: Qrels, query_ids: np.ndarray, corpus_ids: np.ndarray, is_one_set: bool
 ) -> tuple[dict[str, Int64[np.ndarray, "N"]], Int64[np.ndarray, "I"] | None]:
     """The numbers of the images of both sides, by id, and the class of each image: what relevance connects.
-    None instead of the classes if a query lacks an image of its class as relevant."""
+    None instead of the classes if a query lacks an image of its class as relevant. is_one_set: an id is one
+    image on both sides."""
     names, inverse = np.unique(np.concatenate([query_ids, corpus_ids]), return_inverse=True)
-    number = {name: position for position, name in enumerate(names.tolist())}
-    numbers = {"query": inverse[: len(query_ids)], "corpus": inverse[len(query_ids) :]}
+    count = len(names) * (1 if is_one_set else 2)
+    of_queries, of_corpus = np.split(inverse, [len(query_ids)])
+    of_queries = of_queries + count - len(names)
+    query_of, row_of = (
+        dict(zip(ids.tolist(), numbers.tolist(), strict=True))
+        for ids, numbers in ((query_ids, of_queries), (corpus_ids, of_corpus))
+    )
     pairs = np.array(
         [
-            (number[query], number[row])
+            (query_of[query], row_of[row])
             for query, scores in qrels.items()
             for row, score in scores.items()
-            if score > 0 and row in number
+            if score > 0 and row in row_of
         ],
         np.int64,
     ).reshape(-1, 2)
-    graph = coo_array((np.ones(len(pairs)), (pairs[:, 0], pairs[:, 1])), (len(names), len(names)))
+    graph = coo_array((np.ones(len(pairs)), (pairs[:, 0], pairs[:, 1])), (count, count))
     classes = connected_components(graph, directed=False)[1].astype(np.int64)
-    in_corpus = np.zeros(len(names), bool)
-    in_corpus[numbers["corpus"]] = True
-    sizes = np.bincount(classes[in_corpus], minlength=len(names))
-    others = pairs[(pairs[:, 0] != pairs[:, 1]) & in_corpus[pairs[:, 1]]]
-    relevant = np.bincount(others[:, 0], minlength=len(names))[numbers["query"]]
-    expected = sizes[classes[numbers["query"]]] - in_corpus[numbers["query"]]
+    in_corpus = np.zeros(count, bool)
+    in_corpus[of_corpus] = True
+    sizes = np.bincount(classes[in_corpus], minlength=count)
+    others = pairs[pairs[:, 0] != pairs[:, 1]]
+    relevant = np.bincount(others[:, 0], minlength=count)[of_queries]
+    expected = sizes[classes[of_queries]] - in_corpus[of_queries]
+    numbers = {"query": of_queries, "corpus": of_corpus}
     return numbers, classes if np.array_equal(relevant, expected) else None

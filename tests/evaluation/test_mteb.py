@@ -143,6 +143,20 @@ def test_a_task_has_the_exact_number_and_that_of_mteb(files: Any, capsys: pytest
         assert result["official"][name] == pytest.approx(metrics[name], abs=1e-9)
 
 
+@pytest.mark.parametrize("prefix", ["", "photo "])
+def test_queries_of_another_set_are_other_images_than_the_corpus(files: Any, prefix: str) -> None:
+    """In GLDv2, query 7 is not row 7 of the corpus: no row is left out, and both may have one id."""
+    _, x, labels = files
+    ids, x = np.array([str(number) for number in range(60)]), unit(x)
+    relevant = {f"{prefix}{i}": {str(j): 1 for j in range(60) if labels[j] == labels[i]} for i in range(60)}
+    queries = np.array(list(relevant))
+    metrics = exact(relevant, queries, x, ids, x, "average")
+    assert (metrics["recall_at_1"], metrics["lone_queries"]) == (
+        1.0,
+        0,
+    )  # the copy of the query in the corpus
+
+
 def test_states_why_there_is_no_exact_number(files: Any) -> None:
     root, _, _ = files
     vectors = root / "x.parquet"
