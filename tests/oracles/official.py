@@ -31,9 +31,15 @@ def area_of_thresholds(rows: list[Row], relevant: int, k: int) -> float:
 
 def revisited_level(rows: list[Row], lines: dict[str, int]) -> tuple[float, list[float]] | None:
     """Of the level at which the relevant rows are easy and the rows without a line junk."""
-    number = {name: place for place, (_, _, name) in enumerate(rows)}
-    easy = [number[name] for name, score in lines.items() if score > 0]
-    junk = [place for name, place in number.items() if name not in lines]
+    names = [name for _, _, name in rows]
+    absent = range(len(rows), len(rows) + len(lines))  # numbers of relevant rows that are not ranked
+    easy = [names.index(name) for name, score in lines.items() if score > 0 and name in names]
+    if not easy:
+        return (0.0, [0.0] * 3) if any(score > 0 for score in lines.values()) else None
+    easy += [
+        number for number, name in zip(absent, lines, strict=True) if lines[name] > 0 and name not in names
+    ]
+    junk = [place for place, name in enumerate(names) if name not in lines]
     lists = {"easy": easy, "hard": [], "junk": junk}
     return revisited.level(list(range(len(rows))), lists, "easy", (1, 5, 10))
 
