@@ -97,9 +97,9 @@ def test_the_setting_of_the_paper_has_a_difference() -> None:
     assert row["differences"] == []
     assert row["unstated"] == "image size"
     assert row["notes"] == ["The paper prints R50; MS was published with BN-Inception."]
-    density = line(tables["shown"], "CRT table 1", "Baseline")
+    density = line(tables["collapsed"], "CRT table 1", "Baseline")
     assert cells(density) == {"embedding_density": ("0.72", "−0.02")}, "no percent"
-    assert density["unstated"] == "network, dimensions and image size"
+    assert density["differences"][0] == "mit_b2 in the paper, bn_inception here"
     block = tables["shown"][0]
     assert block["conditions"] == "bn_inception, 512 dimensions, 227 pixels, protocol published"
     assert dict(zip(tables["columns"], block["cells"], strict=True)) == {
