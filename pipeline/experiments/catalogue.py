@@ -16,7 +16,7 @@ from typing import Any
 
 from unseen.config.definitions import Definitions
 from unseen.config.document import Document, Params
-from unseen.config.inputs import StudyInputs, StudyRowInputs, digest
+from unseen.config.inputs import digest
 from unseen.config.layers import flat
 from unseen.config.recipe_files import ROOT as RECIPES
 from unseen.config.recipe_files import published as published_recipes
@@ -162,45 +162,6 @@ def _set_name(dataset: str, source: dict[str, Any]) -> str:
     """`cifar10-split-images`; the name of the data set itself without settings."""
     words = [f"{field} {_text(source[field])}" for field in sorted(source)]
     return "-".join([dataset, *map(_slug, words)])
-
-
-def covered(methods: tuple[str, ...], of_user: Path = OF_USER) -> list[tuple[Catalogued, tuple[Entry, ...]]]:
-    """The studies all of whose rows are among `methods`, with their rows."""
-    present = set(methods)
-    rows_of = ((item, entries(item)) for item in studies(of_user).values() if item.study.has_rows)
-    return [(item, rows) for item, rows in rows_of if {entry.method for entry in rows} <= present]
-
-
-def studies_of_run(definitions: Definitions, methods: tuple[str, ...]) -> tuple[StudyInputs, ...]:
-    """The studies that a run with these methods covers: all their rows are among them."""
-    of_user = definitions.params.path.parent / OF_USER
-    return tuple(
-        StudyInputs(
-            name=item.name,
-            title=item.study.title,
-            paper=item.study.source.paper if item.study.source else "",
-            item=item.study.source.item if item.study.source else "",
-            table=item.study.table,
-            datasets=item.study.datasets,
-            metric=item.study.metric,
-            axes=item.study.numeric_axes,
-            tied=item.study.tied,
-            baselines=item.study.baselines,
-            shows=item.study.shows,
-            missing=item.study.missing,
-            rows=tuple(
-                StudyRowInputs(
-                    method=entry.method,
-                    label=entry.label,
-                    like=entry.row.like,
-                    recipe=entry.row.recipe,
-                    printed=entry.printed,
-                )
-                for entry in rows
-            ),
-        )
-        for item, rows in (covered(methods, of_user) if definitions.rows else [])
-    )
 
 
 def printed_key(method: str | None, recipe: dict[str, Any]) -> str:

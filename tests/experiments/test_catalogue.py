@@ -10,9 +10,10 @@ from unseen.config.definitions import Definitions
 from unseen.config.document import Params
 from unseen.config.recipe_files import published as published_recipes
 from unseen.evaluation.settings import Reduce
-from unseen.experiments.catalogue import definitions, entries, printed_key, studies, studies_of_run, study_of
+from unseen.experiments.catalogue import definitions, entries, printed_key, studies, study_of
 from unseen.experiments.printed.model import papers
 from unseen.experiments.printed.model import rows as printed_rows
+from unseen.experiments.run_studies import studies_of_run
 from unseen.networks.weights import published_weights
 from unseen.runtime.errors import UserError
 from unseen.runtime.stage import ROOT

@@ -29,7 +29,8 @@ from unseen.evaluation.protocol import Protocol
 from unseen.evaluation.settings import AnalyzeSettings
 from unseen.evaluation.sides import Sides
 from unseen.evaluation.tables import file_of, neighbour_table, query_table, write_table
-from unseen.experiments.catalogue import definitions, entries, studies_of_run, study_of
+from unseen.experiments.catalogue import definitions, entries, study_of
+from unseen.experiments.run_studies import studies_of_run
 from unseen.experiments.sweep.outputs import row_of
 from unseen.experiments.sweep.record import Trial
 from unseen.report.dataset import DataSet, GallerySize

@@ -48,7 +48,7 @@ from unseen.config.stages import (
 from unseen.config.study_row import is_small
 from unseen.data.ingest.settings import IngestSettings, OwnSource, PartsSource, Source
 from unseen.evaluation.settings import AnalyzeSettings, EvaluateBlock, EvaluateSettings, Reduce
-from unseen.experiments.catalogue import definitions, studies_of_run
+from unseen.experiments.catalogue import definitions
 from unseen.experiments.folds.members import fold, require_members
 from unseen.experiments.plan.checks import (
     require_checkpoint,
@@ -70,6 +70,7 @@ from unseen.experiments.plan.sizes import (
     size_of,
 )
 from unseen.experiments.plan.trainings import Training, located, of_folds, of_trials
+from unseen.experiments.run_studies import studies_of_run
 from unseen.experiments.sweep.proposals import require_optuna
 from unseen.experiments.sweep.space import Values, corners, draw, trial_recipes
 from unseen.methods.settings import Recipe
