@@ -7,9 +7,18 @@ from pathlib import Path
 
 from unseen.config.command import literal
 from unseen.config.document import Params
-from unseen.experiments.catalogue import OF_USER, Catalogued, entries, studies, study_of
+from unseen.experiments.catalogue import (
+    OF_USER,
+    Catalogued,
+    State,
+    entries,
+    missing,
+    state_of,
+    studies,
+    study_of,
+)
 from unseen.experiments.plan.files import plan
-from unseen.experiments.printed.model import papers
+from unseen.experiments.printed.model import papers, quoted_methods
 from unseen.experiments.selection import axes_of, set_axes
 from unseen.report.words import counted
 from unseen.runtime.text import aligned
@@ -26,8 +35,9 @@ class Line:
     item: str
     title: str
     rows: str
-    state: str
+    state: State
     note: str
+    reason: str  # why its command does not show the whole item; empty if it does
 
 
 def states() -> list[Line]:
@@ -40,10 +50,12 @@ def line_of(item: Catalogued) -> Line:
     study = item.study
     names = {paper.key: paper.name for paper in papers()}
     paper = names[study.source.paper] if study.source else ""
+    reason = missing(item)
     notes = [
         f"`{study.command}`" if study.command else "",
         f"also: {study.shows}" if study.shows else "",
-        f"missing: {study.missing}" if study.missing else "",
+        f"missing: {reason}" if reason and not study.unavailable else "",
+        f"the paper prints no {study.unprinted}" if study.unprinted else "",
         study.unavailable,
     ]
     return Line(
@@ -52,15 +64,26 @@ def line_of(item: Catalogued) -> Line:
         item=f"{paper} {study.item}".strip() or "own",
         title=study.title,
         rows=str(len(entries(item))) if study.has_rows else "",
-        state=study.state,
+        state=state_of(item),
         note="; ".join(filter(None, notes)),
+        reason=reason,
     )
 
 
 def listing() -> str:
     """One line per study: its name, the item of the paper, its state."""
     rows = [(line.name, line.item, line.state, line.title) for line in states()]
-    return "\n".join([*aligned(rows), "", "docs/studies.md explains the states.", ""])
+    return "\n".join([*aligned(rows), "", coverage(), "docs/studies.md explains the states.", ""])
+
+
+def coverage() -> str:
+    """How many items of the papers their commands show as a whole, and how many quoted methods train."""
+    items = [item for item in studies().values() if item.is_published and not item.study.unavailable]
+    whole, trained = sum(not missing(item) for item in items), quoted_methods()
+    return (
+        f"Whole by one command: {whole} of {len(items)} items with results. Quoted methods with a recipe: "
+        f"{sum(trained.values())} of {len(trained)}; the others stay as printed."
+    )
 
 
 def select(name: str, datasets: tuple[str, ...], seeds: tuple[int, ...], mini: bool) -> str:

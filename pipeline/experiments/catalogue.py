@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from unseen.config.definitions import Definitions
 from unseen.config.document import Document, Params
@@ -28,6 +28,7 @@ from unseen.experiments.study import Study
 from unseen.runtime.errors import UserError
 from unseen.runtime.setting_names import checked_name, suggestion
 
+State = Literal["complete", "partial", "command", "unavailable"]
 PUBLISHED = RECIPES / "studies"
 OF_USER = Path("studies")  # relative to the root of the project
 
@@ -182,6 +183,22 @@ def printed(item: Catalogued) -> tuple[Row, ...]:
             "Correct `table`.",
         )
     return rows
+
+
+def missing(item: Catalogued) -> str:
+    """What of the item the command of its study does not show; empty if it is whole."""
+    untrained = dict.fromkeys(row.name for row in printed(item) if row.method is None)
+    rows = f"rows of methods without a recipe, which stay as printed: {', '.join(untrained)}"
+    return "; ".join(filter(None, (item.study.missing, rows if untrained else "", item.study.unavailable)))
+
+
+def state_of(item: Catalogued) -> State:
+    """Whether its command shows the item (docs/studies.md)."""
+    if item.study.unavailable:
+        return "unavailable"
+    if item.study.command:
+        return "command"
+    return "partial" if missing(item) else "complete"
 
 
 def _prefixes(item: Catalogued) -> tuple[str, ...]:

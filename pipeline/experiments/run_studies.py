@@ -4,7 +4,7 @@ from pathlib import Path
 
 from unseen.config.definitions import Definitions
 from unseen.config.inputs import StudyInputs, StudyRowInputs
-from unseen.experiments.catalogue import OF_USER, Catalogued, Entry, entries, studies
+from unseen.experiments.catalogue import OF_USER, Catalogued, Entry, entries, missing, studies
 
 
 def covered(methods: tuple[str, ...], of_user: Path = OF_USER) -> list[tuple[Catalogued, tuple[Entry, ...]]]:
@@ -30,7 +30,7 @@ def studies_of_run(definitions: Definitions, methods: tuple[str, ...]) -> tuple[
             tied=item.study.tied,
             baselines=item.study.baselines,
             shows=item.study.shows,
-            missing=item.study.missing,
+            missing=missing(item),
             rows=tuple(
                 StudyRowInputs(
                     method=entry.method,

@@ -22,8 +22,6 @@ from unseen.evaluation.settings import Reduce
 from unseen.runtime.setting_names import Name
 from unseen.runtime.settings import Seed, Strict
 
-State = Literal["complete", "partial", "command", "unavailable"]
-
 
 class Origin(Strict):
     """Where a paper prints the item."""
@@ -62,6 +60,7 @@ class Study(Strict):
     analyze_reduce: Reduce | None = None  # also histograms of reduced embeddings (analyze.reduce)
     shows: str = ""  # what the report shows in addition to the table, and where
     missing: str = ""  # what of the item is not shown
+    unprinted: str = ""  # what the paper does not print, so that nothing is compared with it
     command: str = ""  # without rows: the command that shows the item
     unavailable: str = ""  # without rows: why it cannot be obtained
 
@@ -106,14 +105,6 @@ class Study(Strict):
     def item(self) -> str:
         """The item of the paper; empty for a study of a user."""
         return self.source.item if self.source else ""
-
-    @property
-    def state(self) -> State:
-        if self.unavailable:
-            return "unavailable"
-        if self.command:
-            return "command"
-        return "partial" if self.missing else "complete"
 
 
 def _fields(space: dict[str, Axis]) -> set[str]:

@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Iterator
 
-from unseen.cli.study import Line, line_of
+from unseen.cli.study import Line, coverage, line_of
 from unseen.experiments.catalogue import studies
 from unseen.experiments.printed.model import papers
 
@@ -124,6 +124,15 @@ def markdown() -> str:
     lines = [line_of(item) for item in studies().values() if item.is_published]
     parts = [_HEAD, "## Tables and figures of the papers", ""]
     parts += [f"- {state}: {meaning}." for state, meaning in _STATES.items()]
+    parts += [
+        "",
+        coverage(),
+        "The items that are not whole, and why:",
+        "",
+        "| item | reason |",
+        "| --- | --- |",
+    ]
+    parts += [f"| {line.item} | {line.reason} |" for line in lines if line.state == "partial"]
     for paper in papers():
         own = [line for line in lines if line.paper == paper.name]
         parts += ["", f"### {paper.name}", "", *_table(own)]

@@ -216,6 +216,15 @@ def rows() -> tuple[Row, ...]:
     return tuple(all_rows)
 
 
+def quoted_methods() -> dict[str, bool]:
+    """Each method that the papers quote, by its printed name, and whether a recipe reproduces a row of it."""
+    trained: dict[str, bool] = {}
+    for row in rows():
+        if row.quoted:
+            trained[row.name] = trained.get(row.name, False) or row.method is not None
+    return trained
+
+
 def published(dataset: str, method: str) -> list[Row]:
     """The rows of a data set that recipe `method` reproduces, then rows of other recipes with its loss."""
     of_dataset = [row for row in rows() if row.dataset == dataset]
