@@ -79,10 +79,11 @@ def listing() -> str:
 def coverage() -> str:
     """How many items of the papers their commands show as a whole, and how many quoted methods train."""
     items = [item for item in studies().values() if item.is_published and not item.study.unavailable]
-    whole, trained = sum(not missing(item) for item in items), quoted_methods()
+    whole = sum(not missing(item) for item in items)
+    quoted = [*quoted_methods().values()]
     return (
-        f"Whole by one command: {whole} of {len(items)} items with results. Quoted methods with a recipe: "
-        f"{sum(trained.values())} of {len(trained)}; the others stay as printed."
+        f"Whole by one command: {whole} of {len(items)} items with results.\n"
+        f"Quoted methods with a recipe: {sum(quoted)} of {len(quoted)}; the others stay as printed."
     )
 
 
