@@ -79,6 +79,8 @@ def _mapped(path: Path) -> pa.Table:
 @contextmanager
 def _complete(path: Path, remedy: str) -> Iterator[None]:
     """Raises UserError for an error of a file that is missing or damaged."""
+    if not path.exists():
+        raise UserError(f"{path} is missing.", remedy)
     try:
         regular(path)
         yield

@@ -124,7 +124,7 @@ def test_refuses_no_rows(tmp_path: Path) -> None:
 
 def test_refuses_missing_truncated_and_foreign_files(tmp_path: Path) -> None:
     path = tmp_path / "test.arrow"
-    with pytest.raises(UserError, match="No such file"):
+    with pytest.raises(UserError, match="is missing"):
         read(path)
     write(path, np.arange(100), np.zeros(100, np.int64), unit(100, 16))
     path.write_bytes(path.read_bytes()[:-40])

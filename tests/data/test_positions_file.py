@@ -79,7 +79,7 @@ def test_refuses_a_missing_and_a_truncated_file(path: Path) -> None:
     with pytest.raises(UserError, match="cannot be read"):
         read(path)
     path.unlink()
-    with pytest.raises(UserError, match="No such file"):
+    with pytest.raises(UserError, match="is missing"):
         read(path)
 
 

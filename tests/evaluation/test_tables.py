@@ -38,8 +38,8 @@ def test_reads_runs_from_per_query_files(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"no column recall_at_3\.\n.*row_id, label, relevant"):
         read_runs(paths[:1], "recall_at_3")
     paths[0].write_bytes(paths[0].read_bytes()[:-20])
-    for path in (paths[0], tmp_path / "none.parquet"):
-        with pytest.raises(UserError, match="cannot be read"):
+    for path, message in ((paths[0], "cannot be read"), (tmp_path / "none.parquet", "is missing")):
+        with pytest.raises(UserError, match=message):
             read_runs([path], "recall_at_1")
 
 

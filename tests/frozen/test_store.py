@@ -15,7 +15,7 @@ from unseen.frozen import store as storing
 from unseen.frozen.pictures import Listed, Stamp
 from unseen.frozen.store import MAPS, VECTORS, ArrayStore, Format
 from unseen.runtime.errors import UserError
-from unseen_search.catalog import catalog as reading
+from unseen_search.catalog import files as reading
 from unseen_search.catalog import write as writing
 from unseen_search.catalog.catalog import Catalog
 from unseen_search.catalog.write import FLAT_BELOW, Contents, Model, default_setting, write_catalog

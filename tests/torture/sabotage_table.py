@@ -376,9 +376,9 @@ SABOTAGES = (
         "False",
     ),
     Sabotage(
-        "errors of damaged embeddings not explained",
-        "unseen.data.embeddings",
-        "read",
+        "errors of damaged tables not explained",
+        "unseen.data.tables",
+        "_complete",
         "except (pa.ArrowException, OSError, ValueError, LookupError) as error:",
         "except OSError as error:",
     ),

@@ -68,7 +68,7 @@ def waits(method: str, rank: int = 0, world: int = 1) -> list[str]:
             images = torch.randint(0, 256, shape, generator=generator, dtype=torch.uint8)
             samples = labels * 8 + torch.randint(0, 8, (IMAGES,), generator=generator)
             with HostReads() as reads:
-                train_step(learner, TrainBatch(step, images[rows], labels[rows], samples[rows]))
+                train_step(learner, TrainBatch(step, images[rows], labels[rows], samples[rows])).result()
     return reads.names
 
 
