@@ -44,7 +44,7 @@ def main() -> None:
         subprocess.run(
             [sys.executable, "-m", "zensical", "build"],
             cwd=directory,
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, sys.path)])},
             check=True,
         )
         shutil.rmtree(ROOT / "site", ignore_errors=True)
