@@ -191,7 +191,7 @@ def test_refuses_missing_files_and_files_of_another_evaluation(runs: list[RunRes
             joint_intervals([runs[0], changed_run])
     file = runs[1].query_file.with_name("queries-last.parquet")
     file.rename(file.with_suffix(".aside"))
-    with pytest.raises(UserError, match=r"1/queries-last\.parquet cannot be read"):
+    with pytest.raises(UserError, match=r"1/queries-last\.parquet is missing"):
         joint_intervals(runs)
     file.with_suffix(".aside").rename(file)
     table = pq.read_table(runs[2].query_file)
@@ -202,5 +202,5 @@ def test_refuses_missing_files_and_files_of_another_evaluation(runs: list[RunRes
     with pytest.raises(UserError, match="does not contain the same queries"):
         joint_intervals(runs)
     runs[2].query_file.unlink()
-    with pytest.raises(UserError, match=r"2/queries\.parquet cannot be read"):
+    with pytest.raises(UserError, match=r"2/queries\.parquet is missing"):
         joint_intervals(runs)
