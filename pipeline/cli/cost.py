@@ -30,9 +30,9 @@ def cost(params: Params) -> str:
     here = device()
     on_gpu = here.type == "cuda"
     memory = torch.cuda.get_device_properties(here).total_memory if on_gpu else memory_of_host()
-    found = list(prices(plan(params), Facts(FOLDER), here, memory))
-    text = table(found)
-    for price in found:
+    priced = list(prices(plan(params), Facts(FOLDER), here, memory))
+    text = table(priced)
+    for price in priced:
         needed = price.here.memory(price.images)
         if needed > memory:
             raise UserError(
@@ -43,21 +43,21 @@ def cost(params: Params) -> str:
     return text
 
 
-def table(found: Sequence[Price]) -> str:
+def table(priced: Sequence[Price]) -> str:
     """The prices as text, and their sums."""
-    trained, steps = sum(price.trainings for price in found), sum(price.steps for price in found)
-    hours = {gpu.name: [price.hours(gpu) for price in found] for gpu in GPUS}
+    trained, steps = sum(price.trainings for price in priced), sum(price.steps for price in priced)
+    hours = {gpu.name: [price.hours(gpu) for price in priced] for gpu in GPUS}
     sums = [
         f"{name} {sum(filter(None, each)):,.1f} h{' (rows that fit)' if None in each else ''}"
         for name, each in hours.items()
     ]
     lines = [
-        *aligned([_HEADS, *map(_row, found)], right=range(2, len(_HEADS))),
+        *aligned([_HEADS, *map(_row, priced)], right=range(2, len(_HEADS))),
         "",
         f"{counted(trained, 'training')} with {steps:,} steps at most; disk "
-        f"{sum(price.disk for price in found) / _GB:,.2f} GB without images",
+        f"{sum(price.disk for price in priced) / _GB:,.2f} GB without images",
         f"at least, by a roofline: {', '.join(sums)}",
-        f"this machine, by a measured step: {sum(price.hours_here for price in found):,.1f} h",
+        f"this machine, by a measured step: {sum(price.hours_here for price in priced):,.1f} h",
     ]
     return "\n".join([*lines, ""])
 

@@ -141,9 +141,9 @@ def _ranked(
             query = str(query_ids[chosen[place]])
             lines = qrels.get(query, {})
             positives = {row for row, score in lines.items() if score > 0}
-            found = corpus_ids[rows[rows >= 0]].tolist()
-            hits, judged = (np.array([row in of for row in found], bool) for of in (positives, lines))
-            yield Ranked(query, positives, hits, judged, similarities[: len(found)])
+            ids = corpus_ids[rows[rows >= 0]].tolist()
+            hits, judged = (np.array([row in of for row in ids], bool) for of in (positives, lines))
+            yield Ranked(query, positives, hits, judged, similarities[: len(ids)])
 
 
 def _group(ranked: Ranked, measure: str) -> str:

@@ -165,8 +165,8 @@ class _MLflow:
             experiment = client.create_experiment(name) if known is None else known.experiment_id
         earlier = client.search_runs([experiment], f"tags.unseen_key = '{run.key}'", max_results=1)
         tags = {"unseen_key": run.key}
-        found = earlier[0] if earlier else client.create_run(experiment, run_name=run.name, tags=tags)
-        self._client, self._id = client, found.info.run_id
+        record = earlier[0] if earlier else client.create_run(experiment, run_name=run.name, tags=tags)
+        self._client, self._id = client, record.info.run_id
         params = [Param(field, str(value)) for field, value in _flat(run.recipe).items()]
         for start in range(0, len(params), 100):  # the most that a server accepts at a time
             client.log_batch(self._id, params=params[start : start + 100])

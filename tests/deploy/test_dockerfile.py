@@ -7,7 +7,7 @@ import pytest
 
 from tests.deploy.dockerfile import ROOT, build
 
-INDEX = "https://index.example.org/cpu"
+INDEX = "https://packages.example.org/cpu"
 # Records its folder, arguments and index, and creates the Python of the environment, which does the same.
 MAKE = """#!/bin/sh
 echo "$(basename $0) in $PWD with $(ls | wc -l): $* index=$PIP_EXTRA_INDEX_URL" >> LOG

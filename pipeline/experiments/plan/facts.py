@@ -113,8 +113,8 @@ class Facts:
 
 def step_parts(recipe: Recipe) -> str:
     """All of a recipe on which the cost of a step depends: not the length, protocol and rates of training."""
-    kept = {"precision", "threads", "gradient_noise"}
-    length = set(type(recipe.training).model_fields) - kept
+    of_step = {"precision", "threads", "gradient_noise"}
+    length = set(type(recipe.training).model_fields) - of_step
     without: dict[str, Any] = {"schedule": True, "training": length}
     return recipe.model_dump_json(
         exclude=without | {"optimizer": {"learning_rate", "weight_decay", "multipliers"}}

@@ -27,17 +27,17 @@ def catalog(seed: int, classes: int, noise: float, first: int = 0, each: int = 6
 
 def test_held_out_classes_choose_the_rule_and_test_classes_measure_it() -> None:
     test = catalog(9, 20, 0.6)
-    found = products([catalog(0, 30, 0.6, first=50)], test)
-    assert found is not None
+    measured = products([catalog(0, 30, 0.6, first=50)], test)
+    assert measured is not None
     vectors, labels = catalog(0, 30, 0.6)
     of_fold = choose(left_out(vectors, labels, np.arange(len(labels)), RULES))
-    assert found.rule == of_fold[0].rule
-    assert found.rule.startswith(WHITENED)
+    assert measured.rule == of_fold[0].rule
+    assert measured.rule.startswith(WHITENED)
     tables = left_out(*test, np.arange(len(test[1])), KINDS)
     for kind in KINDS:
-        assert found.rules[kind].value == pytest.approx(tables[kind].right.mean())
-    assert found.right == found.rules[WHITENED]
-    assert found.right.value > found.rules[NEAREST].value
+        assert measured.rules[kind].value == pytest.approx(tables[kind].right.mean())
+    assert measured.right == measured.rules[WHITENED]
+    assert measured.right.value > measured.rules[NEAREST].value
 
 
 def test_folds_are_catalogs_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -55,15 +55,15 @@ def test_folds_are_catalogs_of_their_own(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_one_class_has_no_wrong_product() -> None:
     assert products([], catalog(0, 1, 0.3)) is None
-    found = products([catalog(0, 1, 0.3)], catalog(0, 9, 0.3))
-    assert found is not None
-    assert found.rule == NEAREST
+    measured = products([catalog(0, 1, 0.3)], catalog(0, 9, 0.3))
+    assert measured is not None
+    assert measured.rule == NEAREST
 
 
 @pytest.mark.parametrize(("right", "words"), [(0.4, "net is not suited .* 40% .* 60% a wrong"), (0.5, "")])
 def test_a_network_that_does_not_distinguish_the_classes_is_named(right: float, words: str) -> None:
-    found = Products(NEAREST, Rate(right, None, None), {})
-    rung = Rung("frozen", 32, 0, 0.1, {}, 1.0, products=found)
+    measured = Products(NEAREST, Rate(right, None, None), {})
+    rung = Rung("frozen", 32, 0, 0.1, {}, 1.0, products=measured)
     warning = _warning(Result([rung], rung, Split(frozenset(), ())), Plan(Network("net"), (32,)))
     assert bool(warning) is bool(words)
     assert re.search(words, warning or "")
