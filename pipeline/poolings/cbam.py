@@ -2,9 +2,11 @@
 
 (Woo et al. 2018; a pooling in the released GSP code.)
 
-    x = f * sigmoid( M(mean_p f) + M(max_p f) ) v = 1/P sum_p x_p sigmoid( conv3x3 [max_l x_lp ; mean_l x_lp]
-    ) M(u) = W_2 relu(W_1 u), L -> L / reduction -> L, without bias; the convolution without bias, with zero
-    padding
+    x = f * sigmoid( M(mean_p f) + M(max_p f) )
+    v = 1/P sum_p x_p sigmoid( conv3x3 [max_l x_lp ; mean_l x_lp] )
+    M(u) = W_2 relu(W_1 u), L -> L / reduction -> L, without bias
+
+The convolution has no bias; its padding is zero.
 """
 
 import torch
