@@ -7,6 +7,7 @@ from pathlib import Path
 from xml.etree.ElementTree import Element, tostring
 
 import pytest
+from markdown import markdown
 
 from tools.docs.formulas import is_formula, mathml
 
@@ -50,6 +51,14 @@ def test_two_columns_where_all_lines_have_them() -> None:
 )
 def test_code_and_prose_stay_as_they_are(text: str) -> None:
     assert not is_formula(text)
+
+
+def test_a_page() -> None:
+    page = markdown(
+        "Text\n\n    N = { n : s_n < 1 }\n\nand\n\n    import a\n", extensions=["tools.docs.formulas"]
+    )
+    assert page.count("<math") == page.count("<code>") == 1
+    assert "&lt;" in page and "&amp;" not in page
 
 
 def _blocks() -> Iterator[tuple[str, str]]:

@@ -6,6 +6,7 @@ replaces such a block by one <math> element. Words that the notation does not kn
 
 import re
 from collections.abc import Iterator
+from html import unescape
 from xml.etree.ElementTree import Element, SubElement
 
 from markdown import Extension, Markdown
@@ -208,7 +209,7 @@ class _Blocks(Treeprocessor):
         for parent in root.iter():
             for place, block in enumerate(parent):
                 if block.tag == "pre" and len(block) == 1 and block[0].tag == "code":
-                    text = block[0].text or ""
+                    text = unescape(block[0].text or "")
                     if is_formula(text):
                         parent[place] = Element("div", {"class": "formula"})
                         parent[place].append(mathml(text))
