@@ -27,10 +27,10 @@ _CODE = re.compile(r"""["#@]|\bimport |\w\(\)|==""")
 
 
 def is_formula(text: str) -> bool:
-    """Whether a block consists of formulas: it is no code, and less than a fourth of its signs are words."""
+    """Whether a block consists of formulas: it is no code, and fewer than half of its signs are words."""
     words = [word for word in re.findall(r"(?<![\w])[a-z]{2,}(?!\w)", text) if word not in _KNOWN]
     signs = len(_TOKEN.findall(re.sub(r"\s+", "", text)))
-    return bool(_FORMULA.search(text)) and not _CODE.search(text) and 4 * len(words) < signs
+    return bool(_FORMULA.search(text)) and not _CODE.search(text) and 2 * len(words) < signs
 
 
 def mathml(text: str) -> Element:
