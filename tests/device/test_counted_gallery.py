@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.device.host_reads import HostReads
+from tests.device import pretended
 from tests.vectors import gaussian, unit
 from unseen.evaluation.counted_gallery import NumpyGallery, TileCounter
 from unseen.evaluation.rank_count import rank_blocks
@@ -256,23 +256,47 @@ def test_products_equal_to_thresholds(relevant: int) -> None:
     assert results == [expected] * 2
 
 
-@pytest.mark.parametrize("close", [False, True])
-def test_the_number_of_reads_does_not_depend_on_the_thresholds(close: bool) -> None:
+def _waits_of_a_tile() -> None:
     rows, queries = gaussian(50, 16), gaussian(20, 16, 1)
-    names = []
-    for levels in (1, 40):
-        block = on_cpu(rows).block(queries, 256)
-        high = np.sort(np.random.default_rng(0).uniform(-0.5, 0.5, (20, levels)).astype(np.float32))[:, ::-1]
-        low = high - np.float32(0.1 if close else 0)
-        block.compare_with(low, high.copy(), np.full(20, levels))
-        with HostReads() as reads:
-            _, (counts, *pairs) = block.count(slice(0, 50), np.arange(3), 2, 10**6)
-        assert counts is not None
-        assert (len(pairs[0]) > 0) is close
-        names.append(reads.names)
-    assert names[0] == names[1]
-    waits = [name for name in names[0] if name != "numpy"]
-    assert waits == ["aten._local_scalar_dense.default", *["aten.nonzero.default"] * close]
+    for close in (False, True):
+        counts_of = []
+        for levels in (1, 40):
+            block = TorchGallery(rows).block(queries, 256)
+            high = np.random.default_rng(0).uniform(-0.5, 0.5, (20, levels)).astype(np.float32)
+            high = np.sort(high)[:, ::-1]
+            block.compare_with(high - np.float32(0.1 if close else 0), high.copy(), np.full(20, levels))
+            with pretended.recorded() as record:
+                _, (counts, *pairs) = block.count(slice(0, 50), np.arange(3), 2, 10**6)
+            assert counts is not None
+            assert (len(pairs[0]) > 0) is close
+            assert record.refused == []
+            waits = [wait.partition(",")[0] for wait in record.waits]
+            assert waits == ["_to_copy", *["nonzero"] * close]  # the masked positions go to the device
+            counts_of.append((record.awaited, len(record.to_host)))
+        assert counts_of == [(3 + close, 3 + close)] * 2
+
+
+def test_the_number_of_waits_does_not_depend_on_the_thresholds() -> None:
+    pretended.run(_waits_of_a_tile)
+
+
+def _ranks_on_both() -> None:
+    for embeddings, of_class in ((gaussian(360, 24), 12), (np.repeat(gaussian(60, 200), 2, axis=0), 6)):
+        rows = rows_of(embeddings, of_class)
+        for resident in (True, False):
+            with pytest.MonkeyPatch.context() as patch, pretended.recorded() as record:
+                if not resident:
+                    patch.setattr(counted_gallery, "RESIDENT", 0)
+                    patch.setattr(counted_gallery, "UPLOADED", 100 * embeddings[0].nbytes)
+                patch.setattr(TorchGallery, "queries", 100)
+                ranks = ranks_by(TorchGallery, rows, rows)
+            assert ranks == ranks_by_definition(rows, rows)
+            assert record.refused == []
+            assert record.launches["searchsorted"] >= 4
+
+
+def test_the_pretended_gpu_counts_the_ranks_of_the_definition() -> None:
+    pretended.run(_ranks_on_both)
 
 
 @pytest.mark.gpu

@@ -1,11 +1,13 @@
 """Proxy-Anchor equals its definition and pytorch-metric-learning, also for classes without samples."""
 
+import itertools
+
 import pytest
 import torch
 from pytorch_metric_learning.losses import ProxyAnchorLoss
 from torch.nn.functional import normalize
 
-from tests.device.host_reads import HostReads, pretend_gpu
+from tests.device import pretended
 from tests.oracles import losses as oracle
 from unseen.losses import proxy_anchor as module
 from unseen.losses.proxy_anchor import ProxyAnchor
@@ -19,29 +21,50 @@ def setting(
     return embeddings, torch.tensor(labels), ProxyAnchor(classes, 6, alpha, margin).double()
 
 
-@pytest.mark.parametrize("gpu", [False, True])
-@pytest.mark.parametrize("elements", [1 << 18, 20])
-@pytest.mark.parametrize(("alpha", "margin"), [(32.0, 0.1), (4.0, 0.0), (700.0, 0.4)])
-@pytest.mark.parametrize("labels", [[0, 0, 3, 1, 3, 3, 1, 0], [2, 2, 2, 2], [4], [0, 0, 0, 0, 1, 2, 3, 4]])
-def test_value_and_gradients_equal_the_definition(
-    labels: list[int], alpha: float, margin: float, elements: int, gpu: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Also of the code for GPUs, where the host never waits."""
-    monkeypatch.setattr(module, "_CPU_ELEMENTS", elements)  # 20: blocks of a few proxies
-    if gpu:
-        pretend_gpu(monkeypatch)
+ALPHA_AND_MARGIN = ((32.0, 0.1), (4.0, 0.0), (700.0, 0.4))
+LABELS = ([0, 0, 3, 1, 3, 3, 1, 0], [2, 2, 2, 2], [4], [0, 0, 0, 0, 1, 2, 3, 4])
+
+
+def assert_equals_the_definition(
+    labels: list[int], alpha: float, margin: float, device: torch.device
+) -> pretended.Record:
     embeddings, targets, loss = setting(labels, alpha=alpha, margin=margin)
-    points, oracle_points = embeddings.clone().requires_grad_(), embeddings.clone().requires_grad_()
+    points = embeddings.clone().to(device).requires_grad_()
+    oracle_points = embeddings.clone().requires_grad_()
     proxies = loss.proxies.detach().clone().requires_grad_()
-    with HostReads() as reads:
+    loss, targets = loss.to(device), targets.to(device)
+    with pretended.recorded() as record:
         value = loss(points, targets)
         value.backward()
-    assert reads.names == [] or not gpu
     expected = oracle.proxy_anchor(oracle_points, labels, proxies, alpha=alpha, margin=margin)
     expected.backward()
-    torch.testing.assert_close(value, expected, rtol=1e-12, atol=0)
-    torch.testing.assert_close(points.grad, oracle_points.grad, rtol=1e-10, atol=1e-13)
-    torch.testing.assert_close(loss.proxies.grad, proxies.grad, rtol=1e-10, atol=1e-13)
+    assert points.grad is not None
+    assert loss.proxies.grad is not None
+    torch.testing.assert_close(value.cpu(), expected, rtol=1e-12, atol=0)
+    torch.testing.assert_close(points.grad.cpu(), oracle_points.grad, rtol=1e-10, atol=1e-13)
+    torch.testing.assert_close(loss.proxies.grad.cpu(), proxies.grad, rtol=1e-10, atol=1e-13)
+    return record
+
+
+@pytest.mark.parametrize("elements", [1 << 18, 20])
+@pytest.mark.parametrize(("alpha", "margin"), ALPHA_AND_MARGIN)
+@pytest.mark.parametrize("labels", LABELS)
+def test_value_and_gradients_equal_the_definition(
+    labels: list[int], alpha: float, margin: float, elements: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_CPU_ELEMENTS", elements)  # 20: blocks of a few proxies
+    assert_equals_the_definition(labels, alpha, margin, pretended.CPU)
+
+
+def _on_gpu() -> None:
+    for (alpha, margin), labels in itertools.product(ALPHA_AND_MARGIN, LABELS):
+        record = assert_equals_the_definition(labels, alpha, margin, pretended.GPU)
+        assert record.waits == []
+        assert record.launches
+
+
+def test_value_and_gradients_of_a_gpu_equal_the_definition_without_a_wait() -> None:
+    pretended.run(_on_gpu)
 
 
 def test_the_negative_part_is_divided_by_all_proxies() -> None:

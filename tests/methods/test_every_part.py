@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from tests.device.host_reads import HostReads, pretend_gpu
+from tests.device import pretended
 from tests.methods.small import CLASSES, METHODS, SAMPLES, batch, parts_of, places, recipe
 from tools.docs.library import members
 from unseen.cli.checks import Check, checks_of
@@ -109,25 +109,29 @@ def test_a_loss_is_positive_and_without_pairs_not_negative(name: str) -> None:
         assert loss(*call) >= -1e-12
 
 
+def _every_loss_on_both_devices() -> None:
+    for name in (*PAIRS, *PROXIES):
+        batch, memory, positions = vectors(9, 1), vectors(14, 3), torch.arange(9)
+        memory[0][positions], memory[1][positions] = batch
+        cases = [batch] if name in PROXIES else [batch, (*batch, *memory, positions)]
+        for case in cases:
+            results = []
+            for device in (pretended.CPU, pretended.GPU):
+                loss = loss_of(name).to(device)
+                points, *others = (value.clone().to(device) for value in case)
+                with pretended.recorded() as record:
+                    value = loss(points.requires_grad_(), *others)
+                    value.backward()
+                assert points.grad is not None
+                results.append((value.detach().cpu(), points.grad.cpu()))
+            torch.testing.assert_close(*results)
+            assert record.waits == [], name
+            assert record.launches, name
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [*PAIRS, *PROXIES])
-def test_the_code_for_gpus_is_equal_and_reads_nothing(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    loss, batch, memory = loss_of(name), vectors(9, 1), vectors(14, 3)
-    positions = torch.arange(9)
-    memory[0][positions], memory[1][positions] = batch
-    cases = [batch] if name in PROXIES else [batch, (*batch, *memory, positions)]
-    for case in cases:
-        results = []
-        for gpu in (False, True):
-            with monkeypatch.context() as patched, HostReads() as reads:
-                if gpu:
-                    pretend_gpu(patched)
-                inputs = [value.clone() for value in case]
-                value = loss(inputs[0].requires_grad_(), *inputs[1:])
-                value.backward()
-                results.append((value.detach(), inputs[0].grad, reads.names))
-        torch.testing.assert_close(results[1][:2], results[0][:2])
-        assert results[1][2] == []
+def test_every_loss_is_equal_on_a_gpu_and_reads_nothing() -> None:
+    pretended.run(_every_loss_on_both_devices)
 
 
 @pytest.mark.parametrize("name", PAIRS)

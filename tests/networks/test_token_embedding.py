@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.device.host_reads import HostReads, pretend_gpu
+from tests.device import pretended
 from tests.params import resolve
 from unseen.config.document import Params
 from unseen.data.decode import decode
@@ -71,18 +71,22 @@ def test_refuses_a_picture() -> None:
         Backbone("token_embedding")(torch.full((1, 3, 4, 4), 200 / 255))
 
 
-def test_on_a_gpu_a_pixel_that_is_no_token_is_nan_without_a_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+def _no_token_on_a_gpu() -> None:
     network = Backbone("token_embedding")
     images = bags(torch.tensor([[0, 67, 3], [1, 68, 67]]))
     expected = network(images[:1]).maps[0]
-    pretend_gpu(monkeypatch)
-    with HostReads() as reads:
+    network, images = network.to(pretended.GPU), images.to(pretended.GPU)
+    with pretended.recorded() as record:
         map = network(images).maps[0]
-    assert reads.names == []
-    assert torch.equal(map[:1], expected)
+    assert record.waits == []
+    assert torch.equal(map[:1].cpu(), expected)
     assert map[1, 0, 0].isnan().tolist() == [False, True, False]
     map[:1].sum().backward()
     assert network.network.get_parameter("table.weight").grad is not None
+
+
+def test_on_a_gpu_a_pixel_that_is_no_token_is_nan_without_a_wait() -> None:
+    pretended.run(_no_token_on_a_gpu)
 
 
 @pytest.mark.slow

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from tests.device.host_reads import HostReads
+from tests.device import pretended
 from tests.oracles import pooling_alternatives as oracle
 from unseen.poolings.average import Average
 from unseen.poolings.average_max import AverageMax
@@ -264,17 +264,22 @@ def test_duplicates_have_no_more_weight_in_generalized_max() -> None:
     torch.testing.assert_close(single(repeated), single(features), rtol=1e-6, atol=1e-6)
 
 
-def test_generalized_max_of_singular_features_is_nan_without_a_wait() -> None:
-    """The ridge vanishes beside equal features of this size. Another image of the batch is not affected."""
-    pooling = GeneralizedMax(CHANNELS)
+def _singular_features_on_a_gpu() -> None:
+    pooling = GeneralizedMax(CHANNELS).to(pretended.GPU)
     features = maps(height=2, width=2).float()
     features[0] = 1e10
-    with HostReads() as reads:
+    features = features.to(pretended.GPU)
+    with pretended.recorded() as record:
         pooled = pooling(features)
-    assert reads.names == []
+    assert record.waits == []
     assert pooled[0].isnan().all()
-    torch.testing.assert_close(pooled[1:], pooling(features[1:]))
+    torch.testing.assert_close(pooled[1:].cpu(), pooling(features[1:]).cpu())
     assert pooled[1:].isfinite().all()
+
+
+def test_generalized_max_of_singular_features_is_nan_without_a_wait() -> None:
+    """The ridge vanishes beside equal features of this size. Another image of the batch is not affected."""
+    pretended.run(_singular_features_on_a_gpu)
 
 
 @everyone

@@ -11,7 +11,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn import Parameter
 
-from tests.device.host_reads import HostReads
+from tests.device import pretended
 from tests.training.workers import run_workers
 from unseen.training import gather
 
@@ -61,20 +61,16 @@ def _work(rank: int, world: int) -> dict[str, Any]:
         loss = loss + world * parameters["sometimes"].sum()  # a gradient on one worker only
     loss.backward()
     own_gradient = {name: None if p.grad is None else p.grad.clone() for name, p in parameters.items()}
-    buckets, reductions, reads_if_missing = [], [], []
+    buckets, reductions = [], []
     for size in (1, 20, gather.BUCKET_ELEMENTS):
         gather.BUCKET_ELEMENTS = size
         for name, p in parameters.items():
             p.grad = None if own_gradient[name] is None else own_gradient[name].clone()
-        with mock.patch.object(dist, "all_reduce", wraps=dist.all_reduce) as all_reduce, HostReads() as reads:
+        with mock.patch.object(dist, "all_reduce", wraps=dist.all_reduce) as all_reduce:
             gather.average_gradients(parameters.values())
-        reads_if_missing.append(reads.names)
         reductions.append(all_reduce.call_count)
         buckets.append({name: None if p.grad is None else p.grad.clone() for name, p in parameters.items()})
     strides = _strides_and_gradients(rank)
-    complete = [parameters[name] for name in ("before", "after", "both")]
-    with HostReads() as reads:
-        gather.average_gradients(complete)
     with torch.no_grad():
         gathered_rows = gather.gather_rows(outputs.embedding)
 
@@ -92,8 +88,6 @@ def _work(rank: int, world: int) -> dict[str, Any]:
         "own": own_gradient,
         "buckets": buckets,
         "reductions": reductions,
-        "reads": reads.names,
-        "reads if missing": reads_if_missing,
         "strides": strides,
         "same": torch.equal(gathered_rows, gathered.embedding),
         "drift": drift,
@@ -161,13 +155,30 @@ def test_a_gradient_is_reduced_once(workers: list[dict[str, Any]]) -> None:
         ]  # two have more elements than a bucket of 20
 
 
-def test_the_host_does_not_wait_for_complete_gradients(workers: list[dict[str, Any]]) -> None:
-    assert all(worker["reads"] == [] for worker in workers)
+def _waits(rank: int) -> dict[str, list[str]]:
+    """On a GPU, of the mean of complete gradients, and of one to which `unused` adds nothing on all workers,
+    where each gradient is a bucket and where all are one."""
+    parameters = {name: Parameter(value.to(pretended.GPU)) for name, value in _model().items()}
+    names = ("before", "after", "both")
+    waits = {}
+    for case, elements in {"complete": 1 << 20, "missing": 1 << 20, "missing, each a bucket": 1}.items():
+        gather.BUCKET_ELEMENTS = elements
+        for name in names:
+            parameters[name].grad = torch.ones_like(parameters[name])
+        averaged = [parameters[name] for name in (*names, *["unused"] * (case != "complete"))]
+        with pretended.recorded() as record:
+            gather.average_gradients(averaged)
+        waits[case] = record.waits
+        assert record.refused == []
+        assert parameters["unused"].grad is None
+    return waits
 
 
-def test_the_host_waits_once_for_all_missing_gradients(workers: list[dict[str, Any]]) -> None:
-    """`unused` is missing on all workers, also where each gradient is a bucket."""
-    assert all(worker["reads if missing"] == [["tolist"]] * 3 for worker in workers)
+def test_the_host_waits_once_for_all_missing_gradients_and_never_for_complete_ones() -> None:
+    for waits in pretended.run_two(_waits):
+        assert waits["complete"] == []
+        for case in ("missing", "missing, each a bucket"):
+            assert [wait.partition(",")[0] for wait in waits[case]] == ["tolist"]
 
 
 def test_a_gradient_missing_on_some_workers_counts_as_zeros_and_on_all_stays_none(
