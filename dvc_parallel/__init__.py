@@ -1,4 +1,4 @@
-"""Runs independent stages of DVC in parallel, each as `dvc repro --single-item` in its own process.
+"""Runs independent stages of DVC in parallel from one process, which reads the graph once.
 
 It imports DVC, the libraries psutil and tqdm that DVC requires, and nothing of this project.
 """

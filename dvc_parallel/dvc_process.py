@@ -4,35 +4,25 @@ runs; `dvc` would leave the stage running.
 """
 
 import contextlib
-import ctypes
-import os
 import signal
 import sys
 
 import psutil
 
 from dvc_parallel.lock_file import repair_lock_file
+from dvc_parallel.processes import end_with
 
-_PR_SET_PDEATHSIG = 1
 _GRACE = 8.0  # seconds; a stage ends within five
 
 
 def main() -> None:
     _, parent, *arguments = sys.argv
     signal.signal(signal.SIGTERM, _end)
-    _end_with(int(parent))
+    end_with(int(parent))
     repair_lock_file()
     from dvc.cli import main as dvc
 
     raise SystemExit(dvc(arguments))
-
-
-def _end_with(parent: int) -> None:
-    """Makes Linux send SIGTERM when the parent of this process ends. Ends it if `parent` has ended."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-    if os.getppid() != parent:
-        os._exit(128 + signal.SIGTERM)
 
 
 def _end(*_: object) -> None:

@@ -1,14 +1,20 @@
-"""The stages of dvc.yaml in DVC's order, and DVC's test whether a stage must run.
+"""The stages of dvc.yaml in DVC's order, DVC's test whether a stage must run, and the two parts of a stage
+before and after its command.
 
-DVC has no public function for the graph of stages. This file contains all calls of its internal functions:
-those with which `dvc repro` plans a run (dvc/repo/reproduce.py, DVC 3.67).
+DVC has no public functions for them. This file contains the calls of its internal functions: those with which
+`dvc repro` plans a run (dvc/repo/reproduce.py, DVC 3.67) and runs a stage (dvc/stage/__init__.py, run.py).
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
 from typing import Any
 
 from dvc_parallel.errors import RunError
+from dvc_parallel.graph_lock import GraphLock
+from dvc_parallel.lock_file import repair_lock_file
 
 
 @dataclass(frozen=True)
@@ -23,24 +29,52 @@ class Graph:
         """All stages that depend on `stage`, directly or through other stages."""
         result: set[str] = set()
         for name in self.stages:
-            if self.dependencies[name] & (result | {stage}):
+            direct = self.dependencies[name]
+            if stage in direct or not result.isdisjoint(direct):
                 result.add(name)
         return result
 
 
+@dataclass(frozen=True)
+class Options:
+    """The options of `dvc repro` that concern one stage."""
+
+    force: bool = False
+    run_cache: bool = True
+    commit: bool = True
+    pull: bool = False
+    allow_missing: bool = False
+
+
+@dataclass
+class Command:
+    """A stage whose command must run: `lines`, each in a process of its own with these arguments of Popen.
+
+    `paths` contains DVC's lock of the paths of the stage.
+    """
+
+    lines: Sequence[str]
+    arguments: Mapping[str, Any]
+    paths: ExitStack = field(repr=False)
+
+
 class Stages:
-    """The stages of the DVC project in the working directory.
+    """The stages of the DVC project in the working directory, read once.
 
     Raises RunError if DVC cannot read dvc.yaml or params.yaml.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, options: Options | None = None) -> None:
         from dvc.exceptions import DvcException
         from dvc.repo import Repo
         from dvc.repo.reproduce import get_active_graph
 
+        self._options = options or Options()
+        self._locks: dict[str, GraphLock] = {}
+        repair_lock_file()
         try:
-            self._repo = Repo(_wait_for_lock=True)
+            self._repo: Any = Repo(_wait_for_lock=True)
+            self._repo._reset = lambda: None  # DVC would read the graph again after each release of its lock
             self._graph = get_active_graph(self._repo.index.graph)  # frozen stages without dependencies
         except TypeError as error:
             if "not iterable" not in str(error):
@@ -83,14 +117,99 @@ class Stages:
         """Whether `dvc repro --single-item` would run or restore `stage` now.
 
         Its command, a dependency or an output differs from dvc.lock. This is `Stage.changed` of DVC without
-        its locks, for which the stages that run compete. No stage of this run writes these files now, and a
-        process that is started checks again with the locks.
+        its locks. No stage of this run writes these files now.
         """
         of_dvc = self._by_name[stage]
-        deps_changed = not of_dvc.frozen and (
-            of_dvc.is_callback or of_dvc.always_changed or any(dep.status() for dep in of_dvc.deps)
+        if self._options.force or of_dvc.changed_stage():
+            return True
+        ignored = {"deleted", "not in cache"} if self._options.allow_missing else set()
+        if not of_dvc.frozen:
+            if of_dvc.is_callback or of_dvc.always_changed:
+                return True
+            if any(set(dep.status().values()) - ({"deleted"} & ignored) for dep in of_dvc.deps):
+                return True
+        return any(set(out.status().values()) - ignored for out in of_dvc.outs)
+
+    def begin(self, stage: str, environment: Mapping[str, str]) -> Command | None:
+        """Removes the outputs of a changed stage, and restores them from the run cache if they are there.
+
+        None means that the stage is complete; otherwise its command must run with the variables of
+        `environment`, and then `finish` or `Command.paths.close`. Until then DVC refuses other processes that
+        use its paths. Raises RunError.
+        """
+        from dvc.dependency.db import AbstractDependency
+        from dvc.rwlock import rwlock
+        from dvc.stage.cache import RunCacheNotFoundError
+        from dvc.stage.run import _enforce_cmd_list, _make_cmd, _pull_missing_deps, get_executable
+        from dvc.stage.run import prepare_kwargs as arguments_of_popen
+
+        of_dvc, options = self._by_name[stage], self._options
+        with self._locked(stage):
+            if of_dvc.frozen or not of_dvc.cmd:  # an import, a file of `dvc add`
+                of_dvc.run(no_commit=not options.commit, allow_missing=options.allow_missing)
+                self._write(of_dvc)
+                return None
+            of_dvc.remove_outs(ignore_remove=False, force=False)
+            if not options.force:
+                if options.pull:
+                    _pull_missing_deps(of_dvc)
+                try:
+                    self._repo.stage_cache.restore(of_dvc, run_cache=options.run_cache, pull=options.pull)
+                    self._save(of_dvc)
+                    return None
+                except RunCacheNotFoundError:
+                    of_dvc.save_deps()
+            paths = ExitStack()
+            reads = [dep.fs_path for dep in of_dvc.deps if not isinstance(dep, AbstractDependency)]
+            writes = [out.fs_path for out in of_dvc.outs]
+            process = f"{stage}: {' '.join(sys.argv)}"
+            hardlink = self._repo.config["core"].get("hardlink_lock", False)
+            paths.enter_context(rwlock(self._repo.tmp_dir, self._repo.fs, process, reads, writes, hardlink))
+        lines = [_make_cmd(get_executable(), line) for line in _enforce_cmd_list(of_dvc.cmd)]
+        return Command(lines, arguments_of_popen(of_dvc, dict(environment)), paths)
+
+    def finish(self, stage: str, command: Command) -> None:
+        """Writes the outputs of `stage`, whose command has ended, to the cache and dvc.lock. RunError."""
+        with self._locked(stage):
+            command.paths.close()
+            self._save(self._by_name[stage])
+
+    def _save(self, of_dvc: Any) -> None:
+        uncached = any(not out.use_cache for out in of_dvc.outs if not (out.is_metric or out.is_plot))
+        of_dvc.save(
+            allow_missing=self._options.allow_missing, run_cache=self._options.commit and not uncached
         )
-        return bool(of_dvc.changed_stage() or deps_changed or any(out.status() for out in of_dvc.outs))
+        if self._options.commit:
+            of_dvc.commit(allow_missing=self._options.allow_missing)
+        self._write(of_dvc)
+
+    def _write(self, of_dvc: Any) -> None:
+        from dvc.repo.reproduce import plan_repro
+        from dvc.stage.serialize import to_lockfile
+
+        if not hasattr(of_dvc.dvcfile, "_lockfile"):  # a file of `dvc add`
+            of_dvc.dump(update_pipeline=False)
+            return
+        path = of_dvc.dvcfile._lockfile.path
+        if path not in self._locks:
+            order = plan_repro(self._graph)
+            self._locks[path] = GraphLock(
+                path, [stage.name for stage in order if stage.path_in_repo == of_dvc.path_in_repo]
+            )
+        self._locks[path].write(of_dvc.name, to_lockfile(of_dvc)[of_dvc.name])
+        self._repo.scm_context.track_file(os.path.relpath(path))
+
+    @contextmanager
+    def _locked(self, stage: str) -> Iterator[None]:
+        """Holds DVC's lock of the repository, as `dvc repro` does except during a command."""
+        from dvc.exceptions import DvcException
+        from dvc.repo import lock_repo
+
+        try:
+            with lock_repo(self._repo), self._repo.scm_context(quiet=True):
+                yield
+        except DvcException as error:
+            raise RunError(f"DVC: {error}", f"Then continue: `unseen run {stage}`.") from error
 
     def close(self) -> None:
         self._repo.close()

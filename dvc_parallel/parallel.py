@@ -8,11 +8,11 @@ from types import FrameType
 
 from dvc_parallel.console import Console, duration, log_name, summary
 from dvc_parallel.errors import RunError
-from dvc_parallel.graph import Stages
+from dvc_parallel.graph import Options, Stages
 from dvc_parallel.processes import StageProcess, end
 from dvc_parallel.scheduler import Scheduler
 
-_OPTIONS = ("-f", "--force", "--no-run-cache", "--no-commit", "--pull", "--allow-missing", "-v", "--verbose")
+_OPTIONS = ("-f", "--force", "--no-run-cache", "--no-commit", "--pull", "--allow-missing")
 _DEFAULT = ("-k", "--keep-going")  # what a parallel run does anyway
 
 
@@ -20,7 +20,7 @@ class Terminated(SystemExit):
     """Raised in a run that received SIGTERM or SIGHUP."""
 
 
-def check_options(options: Sequence[str]) -> list[str]:
+def read_options(options: Sequence[str]) -> Options:
     """The options of `dvc repro` that apply to each single stage. Raises RunError for another one."""
     for option in options:
         if option not in (*_OPTIONS, *_DEFAULT):
@@ -28,7 +28,13 @@ def check_options(options: Sequence[str]) -> list[str]:
                 f"{option} is not an option of a parallel run.",
                 f"Omit -j for all options of `dvc repro`. A parallel run accepts {', '.join(_OPTIONS)}.",
             )
-    return [option for option in options if option in _OPTIONS]
+    return Options(
+        force=bool({"-f", "--force"} & set(options)),
+        run_cache="--no-run-cache" not in options,
+        commit="--no-commit" not in options,
+        pull="--pull" in options,
+        allow_missing="--allow-missing" in options,
+    )
 
 
 def run(
@@ -50,10 +56,8 @@ def run(
     stages and the resources end first. Raises RunError for a graph that DVC cannot read and for unknown
     targets.
     """
-    options = check_options(options)
-    force = bool({"-f", "--force"} & set(options))
     began = time.monotonic()
-    stages = Stages()
+    stages = Stages(read_options(options))
     graph = stages.graph(targets)
     console = Console(len(graph.stages))
     console.line(f"{len(graph.stages)} stages, at most {slots} at a time")
@@ -62,10 +66,9 @@ def run(
         environment = prepare(stage)
         if environment is None:
             return None
-        return StageProcess(stage, logs / log_name(stage), options, environment)
+        return StageProcess(stages, stage, logs / log_name(stage), environment)
 
-    changed: Callable[[str], bool] = (lambda stage: True) if force else stages.changed
-    scheduler: Scheduler[StageProcess] = Scheduler(graph, slots, changed, start, console.report)
+    scheduler: Scheduler[StageProcess] = Scheduler(graph, slots, stages.changed, start, console.report)
     signals = (signal.SIGTERM, signal.SIGHUP)
     handlers = {number: signal.getsignal(number) for number in signals}
     try:

@@ -1,7 +1,10 @@
-"""The process of a stage: DVC in a session of its own, whose output goes to a log file."""
+"""The process of a stage: its command in a session of its own, whose output goes to a log file."""
 
 import contextlib
+import ctypes
+import functools
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -10,61 +13,92 @@ from pathlib import Path
 
 import psutil
 
+from dvc_parallel.errors import RunError
+from dvc_parallel.graph import Stages
+
+_PR_SET_PDEATHSIG = 1
 _GRACE = 10.0  # seconds between SIGTERM and SIGKILL; a stage closes its files and cluster in half of it
 
 
 class StageProcess:
-    """`dvc --wait-for-lock repro --single-item STAGE`; `options` are further options of `dvc repro`."""
+    """The commands of a stage, one after the other. Raises RunError if DVC cannot start the stage."""
 
-    def __init__(self, stage: str, log: Path, options: Sequence[str], environment: Mapping[str, str]) -> None:
-        self.stage, self.log = stage, log
+    def __init__(self, stages: Stages, stage: str, log: Path, environment: Mapping[str, str]) -> None:
+        self.stage, self.log, self._stages = stage, log, stages
         log.parent.mkdir(parents=True, exist_ok=True)
-        arguments = ["--wait-for-lock", "repro", *options, "--single-item", stage]
-        with log.open("wb") as output:
-            self._process = dvc(arguments, environment, output.fileno())
+        log.write_bytes(b"")
+        self._status: int | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+        self._command = stages.begin(stage, environment)
+        if self._command is None:
+            self._status = 0
+            return
+        self._lines = iter(self._command.lines)
+        self._start(next(self._lines))
+
+    def _start(self, line: str | Sequence[str]) -> None:
+        assert self._command is not None
+        with self.log.open("ab") as output:
+            output.write(f"> {line if isinstance(line, str) else line[-1]}\n".encode())
+            output.flush()
+            self._process = subprocess.Popen(
+                line,
+                **self._command.arguments,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                preexec_fn=functools.partial(end_with, os.getpid()),
+            )
 
     def returncode(self) -> int | None:
-        """The exit status, None while it runs."""
-        return self._process.poll()
+        """The exit status, None while it runs. After the last command DVC writes the outputs to its cache."""
+        if self._status is not None or self._process is None or self._process.poll() is None:
+            return self._status
+        assert self._command is not None
+        if self._process.returncode == 0 and (line := next(self._lines, None)) is not None:
+            self._start(line)
+            return None
+        self._status = self._process.returncode
+        if self._status:
+            self._command.paths.close()
+            return self._status
+        try:
+            self._stages.finish(self.stage, self._command)
+        except RunError as error:
+            with self.log.open("a", encoding="utf-8") as output:
+                output.write(f"{error}\n")
+            self._status = 1
+        return self._status
 
     def was_restored(self) -> bool:
         """Whether DVC restored the outputs from the run cache instead of running the command."""
-        line = f"Stage '{self.stage}' is cached - skipping run, checking out outputs"
-        return any(text == line for text in self._lines())
+        return self._command is None
 
     def last_lines(self, count: int) -> list[str]:
-        return self._lines()[-count:]
-
-    def _lines(self) -> list[str]:
-        return self.log.read_text(encoding="utf-8", errors="replace").splitlines()
+        return self.log.read_text(encoding="utf-8", errors="replace").splitlines()[-count:]
 
     @property
-    def session(self) -> int:
-        return self._process.pid
+    def session(self) -> int | None:
+        return None if self._process is None else self._process.pid
 
     def terminate(self) -> None:
-        self._process.terminate()
+        if self._process is not None:
+            self._process.terminate()
 
     def wait(self) -> None:
-        self._process.wait()
+        """Waits for the end of a terminated command, which leaves no outputs in the cache."""
+        if self._process is not None and self._command is not None:
+            self._process.wait()
+            self._command.paths.close()
 
 
-def dvc(
-    arguments: Sequence[str], environment: Mapping[str, str], output: int | None = None
-) -> subprocess.Popen[bytes]:
-    """Starts DVC. It ends with this process.
-
-    With `output`, a file descriptor, it has a session of its own, without the signals of the terminal.
-    """
-    command = [sys.executable, "-m", "dvc_parallel.dvc_process", str(os.getpid()), *arguments]
-    return subprocess.Popen(
-        command,
-        env={**os.environ, **environment},
-        stdin=None if output is None else subprocess.DEVNULL,
-        stdout=output,
-        stderr=None if output is None else subprocess.STDOUT,
-        start_new_session=output is not None,
-    )
+def end_with(parent: int) -> None:
+    """Makes Linux send SIGTERM when the parent of this process ends. Ends it if `parent` has ended."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+    if os.getppid() != parent:
+        os._exit(128 + signal.SIGTERM)
 
 
 def end(processes: Iterable[StageProcess]) -> None:
@@ -72,11 +106,9 @@ def end(processes: Iterable[StageProcess]) -> None:
     ended = list(processes)
     for process in ended:
         process.terminate()
-    sessions = {process.session for process in ended}
+    sessions = {process.session for process in ended if process.session is not None}
     deadline = time.monotonic() + _GRACE
     while (remaining := _of_sessions(sessions)) and time.monotonic() < deadline:
-        for process in ended:
-            process.returncode()  # reaps it
         time.sleep(0.05)
     for member in remaining:
         with contextlib.suppress(psutil.NoSuchProcess):

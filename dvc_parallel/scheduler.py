@@ -94,6 +94,8 @@ class Scheduler(Generic[AnyProcess]):
 
     def _start_ready(self) -> bool:
         """Starts stages while slots are free. Returns whether a stage started, failed to, or is unchanged."""
+        if len(self.running) == self.slots:
+            return False
         progress = False
         for stage in [stage for stage in self._waiting if self._is_ready(stage)]:
             if len(self.running) == self.slots:

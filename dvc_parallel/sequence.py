@@ -1,15 +1,17 @@
 """A run in sequence: `dvc repro` on this terminal."""
 
+import os
 import signal
+import subprocess
+import sys
 from collections.abc import Sequence
 from types import FrameType
-
-from dvc_parallel.processes import dvc
 
 
 def run(arguments: Sequence[str]) -> int:
     """The exit status of `dvc repro ARGUMENTS`. Ctrl-C reaches it directly; SIGTERM is forwarded."""
-    process = dvc(["repro", *arguments], {})
+    command = [sys.executable, "-m", "dvc_parallel.dvc_process", str(os.getpid()), "repro", *arguments]
+    process = subprocess.Popen(command)
 
     def forward(number: int, frame: FrameType | None) -> None:
         process.terminate()

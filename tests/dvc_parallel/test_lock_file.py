@@ -87,7 +87,7 @@ def test_unseen_run_continues_after_dvc_alone_fails(damaged: bool, tmp_path: Pat
         (tmp_path / ".dvc/tmp/rwlock").write_text(text)
         alone = subprocess.run(["dvc", "repro"], cwd=tmp_path, capture_output=True, text=True, check=False)
         assert ("Unable to read RWLock-file" if damaged else "being blocked by") in alone.stderr
-        script = "from dvc_parallel.processes import dvc; raise SystemExit(dvc(['repro'], {}).wait())"
+        script = "from dvc_parallel.sequence import run; raise SystemExit(run([]))"
         environment = os.environ | {"PYTHONPATH": str(ROOT)}
         subprocess.run([sys.executable, "-c", script], cwd=tmp_path, env=environment, check=True)
     assert (tmp_path / "out").read_text() == "hello\n"

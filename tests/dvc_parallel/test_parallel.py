@@ -1,7 +1,9 @@
 """Parallel runs of a small DVC project: states, failures, ends."""
 
 import os
+import shutil
 import signal
+import subprocess
 import time
 from pathlib import Path
 
@@ -9,8 +11,9 @@ import psutil
 import pytest
 
 from dvc_parallel.errors import RunError
-from dvc_parallel.graph import Stages
-from dvc_parallel.parallel import check_options
+from dvc_parallel.graph import Options, Stages
+from dvc_parallel.graph_lock import is_damaged
+from dvc_parallel.parallel import read_options
 from tests.dvc_parallel.conftest import Toy
 
 pytestmark = [pytest.mark.graph, pytest.mark.timeout(200)]
@@ -85,9 +88,9 @@ def test_refuses_an_unknown_target(toy: Toy, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_refuses_options_that_concern_several_stages() -> None:
-    assert check_options(["-k", "--force"]) == ["--force"]
+    assert read_options(["-k", "--force"]) == Options(force=True)
     with pytest.raises(RunError, match="--downstream is not an option of a parallel run"):
-        check_options(["--downstream"])
+        read_options(["--downstream"])
 
 
 def within(seconds: float, condition: object) -> bool:
@@ -109,3 +112,56 @@ def processes_in(directory: Path) -> list[str]:
         except psutil.Error:
             continue
     return lines
+
+
+def test_the_files_of_dvc_equal_those_of_dvc_repro(toy: Toy, tmp_path: Path) -> None:
+    """Bytes of dvc.lock, the cache and .gitignore, also where git or another DVC wrote dvc.lock before."""
+    other = Toy(tmp_path / "sequence")
+    text = (toy.path / "dvc.yaml").read_text() + "    metrics:\n    - score.json:\n        cache: false\n"
+    text = text.replace("cat second-* > last", "\n    - cat second-* > last\n    - echo '{}' > score.json")
+    toy.write("dvc.yaml", text)
+    shutil.copytree(toy.path, other.path)
+    for project in (toy, other):
+        (project.path / ".dvc/config").unlink()
+        shutil.rmtree(project.path / ".dvc")
+        subprocess.run(["git", "init", "-q"], cwd=project.path, check=True)
+        project.dvc("init", "-q")
+    assert_equal_to_dvc_repro(toy, other)
+    for project in (toy, other):
+        project.write("source", "another\n")
+        locked = (project.path / "dvc.lock").read_text()
+        project.write("dvc.lock", locked.replace("schema: '2.0'", 'schema: "2.0"'))
+    assert_equal_to_dvc_repro(toy, other)
+    for project in (toy, other):
+        project.write("source", "source\n")  # from the run cache
+        project.write("params.yaml", "run:\n  datasets: [w, x, y]\n")
+    assert_equal_to_dvc_repro(toy, other)
+
+
+def assert_equal_to_dvc_repro(toy: Toy, other: Toy) -> None:
+    status, output = toy.run()
+    assert status == 0, output
+    other.dvc("repro")
+    assert "up to date" in toy.dvc("status")
+    assert files(toy.path) == files(other.path)
+
+
+def files(directory: Path) -> dict[str, bytes]:
+    """The files of a project that do not depend on the time of a run."""
+    paths = [path for path in directory.rglob("*") if path.is_file()]
+    names = {path: str(path.relative_to(directory)) for path in paths}
+    left_out = (".git/", ".dvc/tmp", "logs/", "sequence/")
+    return {name: path.read_bytes() for path, name in names.items() if not name.startswith(left_out)}
+
+
+def test_a_killed_run_leaves_a_whole_dvc_lock(toy: Toy) -> None:
+    for number in range(12):
+        toy.write("source", f"{number}\n")
+        process = toy.start()
+        time.sleep(0.4 + 0.1 * number)
+        process.kill()
+        process.communicate()
+        assert not is_damaged(toy.path / "dvc.lock")
+    status, output = toy.run()
+    assert status == 0, output
+    assert "up to date" in toy.dvc("repro")
