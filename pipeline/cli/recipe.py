@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from unseen.cli.at_revision import AtRevision
 from unseen.config.command import literal
 from unseen.config.document import Params
 from unseen.config.inputs import Inputs, TrainInputs, parse_inputs, path_of
@@ -11,7 +12,6 @@ from unseen.config.layers import Layers, flat
 from unseen.experiments.catalogue import definitions
 from unseen.experiments.plan.modules import modules_of
 from unseen.runtime.code import code_of
-from unseen.runtime.errors import UserError
 from unseen.runtime.stage import PACKAGE
 from unseen.runtime.text import aligned
 
@@ -55,23 +55,8 @@ def difference(dataset: str, method: str, revision: str) -> str:
 
 
 def _at_revision(dataset: str, method: str, revision: str) -> Inputs[TrainInputs]:
-    from dvc.api import DVCFileSystem
-    from dvc.exceptions import DvcException
-    from dvc.scm import RevError
-
     path = path_of("train", dataset, method)
-    try:
-        text = DVCFileSystem(".", rev=revision).read_text(path.as_posix(), encoding="utf-8")
-    except RevError as error:
-        raise UserError(
-            f"Unknown git revision {revision}.", "`git log --oneline` lists the revisions."
-        ) from error
-    except (FileNotFoundError, DvcException) as error:
-        raise UserError(
-            f"Revision {revision} has no {path} in DVC's cache.",
-            "`dvc repro` at that revision with this data set and method writes it; `dvc fetch --all-commits` "
-            "fetches it from a remote.",
-        ) from error
+    text = AtRevision(revision).read(path).decode()
     return parse_inputs(TrainInputs, text, f"{path} of {revision}")
 
 
