@@ -65,7 +65,9 @@ def log_of(
             "system": platform.platform(),
             "python": platform.python_version(),
             "cores": os.cpu_count(),
-            "device": torch.cuda.get_device_name(device) if device.type == "cuda" else platform.machine(),
+            "device": torch.cuda.get_device_name(device)
+            if device.type == "cuda"
+            else f"{platform.machine()} {torch.backends.cpu.get_cpu_capability()}",
         },
         "workers": world,
         "threads": threads,
