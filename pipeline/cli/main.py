@@ -1,9 +1,9 @@
 """The command `unseen` and its subcommands.
 
-Subcommands of the graph (`run`, `study`, `clean`, `recipe`, `data`, `lock`) work in the project of the
-current directory: a clone, or what `init` made. The others (`index`, `measure`, `ladder`, `claims`, `find`,
-`serve`, `evaluate`, `mteb`, `check`, `export-model`, `export-vectors`, `doctor`) need no graph; their paths
-are relative to the current directory.
+Subcommands of the graph (`run`, `study`, `diff`, `clean`, `recipe`, `data`, `lock`) work in the project of
+the current directory: a clone, or what `init` made. The others (`index`, `measure`, `ladder`, `claims`,
+`find`, `serve`, `evaluate`, `mteb`, `check`, `export-model`, `export-vectors`, `doctor`) need no graph; their
+paths are relative to the current directory.
 """
 
 import os
@@ -41,7 +41,7 @@ def _with_memory(command: click.Command) -> click.Command:
 COMPUTING = (
     *import_module("unseen_search.commands").COMMANDS,  # by name: nothing of the mission imports a product
     *(photos.ladder, photos.claims),
-    *(vectors.evaluate, vectors.mteb, parts.check),
+    *(vectors.evaluate, vectors.diff, vectors.mteb, parts.check),
 )
 COMMANDS = (
     *(project.init, project.lock),

@@ -206,8 +206,11 @@ def the_changed_value_is_shown(project: Project, output: str) -> None:
     assert output == "pooling.transport_ratio: 0.3 -> 0.5\n"
 
 
-def the_changed_setting_is_shown(project: Project, output: str) -> None:
-    assert re.search(r"methods\.gsp\.pooling\.transport_ratio\W+0\.5", output)
+def the_difference_has_a_verdict(project: Project, output: str) -> None:
+    assert "equal for each query: ms on parts" in output
+    (line,) = (line for line in output.splitlines() if "MAP@R" in line)
+    assert line.split()[:3] == ["parts", "gsp", "MAP@R"]
+    assert line.endswith("too few classes to decide"), "six classes"
 
 
 def a_variant_is_built_and_reported(project: Project, output: str) -> None:
@@ -281,8 +284,8 @@ CHECKS: dict[str, Check] = {
     "unseen recipe parts gsp": the_origin_of_a_value_is_shown,
     "dvc exp run -S '++methods.gsp.pooling.transport_ratio=0.5'": gsp_alone_is_built_again,
     "unseen recipe parts gsp --diff HEAD": the_changed_value_is_shown,
-    "dvc params diff": the_changed_setting_is_shown,
     "dvc metrics diff": the_changed_metrics_are_named,
+    "unseen diff HEAD": the_difference_has_a_verdict,
     "dvc plots diff --out dvc_plots": curves_are_drawn,
     RESTORE: all_is_as_committed,
     VARIANT: a_variant_is_built_and_reported,

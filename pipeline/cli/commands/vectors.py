@@ -1,4 +1,4 @@
-"""The command that evaluates the vectors of any tool."""
+"""Commands that evaluate and compare: vectors of any tool, tasks of mteb, revisions of the project."""
 
 import sys
 from pathlib import Path
@@ -7,6 +7,7 @@ import click
 
 from unseen.cli.commands.examples import Examples
 from unseen.cli.commands.values import PATH, numbers
+from unseen.runtime.stage import enter_project
 
 
 @click.command(
@@ -68,6 +69,26 @@ def evaluate(
 
     settings = Settings(recall_at, confidence, seed, class_means, normalize)
     sys.stdout.write(evaluation(embeddings, labels, settings, as_json, galleries, gallery_labels))
+
+
+@click.command(
+    cls=Examples,
+    examples="""
+    unseen diff HEAD                 what the workspace changes
+    unseen diff main other-branch    second minus first
+    """,
+)
+@click.argument("revision", metavar="REV")
+@click.argument("other", required=False, metavar="[REV]")
+def diff(revision: str, other: str | None) -> None:
+    """Compare the metrics of two revisions query by query, with intervals and a verdict.
+
+    REV is a commit, branch, tag or DVC experiment. Default of the second: the workspace.
+    """
+    enter_project()
+    from unseen.cli.diff import difference
+
+    sys.stdout.write(difference(revision, other))
 
 
 @click.command(
