@@ -1,6 +1,7 @@
 """Writes docs/published.md from the tables: `python -m tools.docs.published > docs/published.md`."""
 
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 from tools.docs.markdown import wrapped
@@ -39,7 +40,20 @@ def _paper(paper: Paper) -> str:
     left_out = [f"Omitted: {'; '.join(paper.left_out)}.", ""] if paper.left_out else []
     about = f"{paper.title}, {paper.authors}, {paper.venue}. Selection: {paper.selection}."
     parts = [f"## {paper.name}", "", about, "", *left_out]
-    return "\n".join([*parts, *(_table(paper, table) for table in paper.tables)])
+    return "\n".join([*parts, *_costs(paper), *(_table(paper, table) for table in paper.tables)])
+
+
+def _costs(paper: Paper) -> Iterator[str]:
+    if not paper.costs:
+        return
+    tables = " and ".join(dict.fromkeys(cost.table for cost in paper.costs))
+    yield f"### {paper.name} tables {tables}: cost of networks\n"
+    yield _line(["network", "px", "parameters", "GFLOPs", "ImageNet top-1", "note"])
+    yield _line(["---"] * 6)
+    for cost in paper.costs:
+        numbers = (cost.size, cost.parameters, cost.gflops, cost.imagenet)
+        yield _line([cost.network, *map(_text, numbers), cost.note])
+    yield ""
 
 
 def _table(paper: Paper, table: Table) -> str:

@@ -161,6 +161,19 @@ class Table(Conditions):
         return self
 
 
+class PrintedCost(Strict):
+    """The printed cost of a network. `size`: the side of a square image in pixels; None: of the images that
+    the note names."""
+
+    table: str
+    network: str  # without the tag of its weights
+    size: Count | None = None
+    parameters: str = ""  # as printed, such as 23M
+    gflops: float
+    imagenet: float | None = None  # top-1 accuracy in percent, which the project does not evaluate
+    note: str = ""
+
+
 class Paper(Strict):
     """The content of a file: the tables of a paper."""
 
@@ -171,6 +184,7 @@ class Paper(Strict):
     venue: str
     selection: str  # how the paper selects the iterate that it reports
     left_out: tuple[str, ...]
+    costs: tuple[PrintedCost, ...] = ()
     tables: tuple[Table, ...]
 
 
@@ -223,6 +237,14 @@ def quoted_methods() -> dict[str, bool]:
         if row.quoted:
             trained[row.name] = trained.get(row.name, False) or row.method is not None
     return trained
+
+
+def printed_cost(network: str, size: int) -> PrintedCost | None:
+    """The printed cost of a network, with or without the tag of its weights, on square images of this side;
+    None if no paper prints it."""
+    costs = (cost for paper in papers() for cost in paper.costs)
+    name = network.partition(".")[0]
+    return next((cost for cost in costs if (cost.network, cost.size) == (name, size)), None)
 
 
 def published(dataset: str, method: str) -> list[Row]:

@@ -20,4 +20,4 @@ def test_tables_are_rectangular_and_marks_are_explained() -> None:
         lines = [line for line in section.splitlines() if line.startswith("|")]
         assert len({line.count("|") for line in lines}) == 1, section[:60]
         assert ("†" in section) <= ("\n- " in section), section[:60]
-    assert text.count("\n### ") == sum(len(paper.tables) for paper in papers())
+    assert text.count("\n### ") == sum(len(paper.tables) + bool(paper.costs) for paper in papers())
