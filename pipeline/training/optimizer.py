@@ -43,8 +43,10 @@ def build_optimizer(
     `decay_vectors` overrides both.
 
     layers: the backbone's parameters from its stem to its last block, for `layer_decay`. On a GPU torch's
-    fused implementation runs (rmsprop has none: `foreach`); on a CPU the one without either: the same bytes
-    on every run. Raises UserError for a factor of an unknown group.
+    fused implementation runs, for rmsprop and sgd the one that loops over operations (`foreach`): rmsprop has
+    no other, and the fused one of sgd fails if some parameters of a group have a momentum and others have
+    their first gradient. On a CPU neither runs: the same bytes on every run. Raises UserError for a factor of
+    an unknown group.
     """
     for field, factors in (("multipliers", settings.multipliers), ("decay", settings.decay)):
         if unknown := sorted(set(factors) - set(GROUPS)):
@@ -73,9 +75,9 @@ def build_optimizer(
 def _optimizer(settings: OptimizerSettings, members: list[dict[str, Any]], on_gpu: bool) -> Optimizer:
     if settings.name == "rmsprop":
         return RMSprop(members, eps=settings.epsilon, momentum=settings.momentum, foreach=on_gpu)
-    fused: dict[str, bool] = {"fused": True} if on_gpu else {"foreach": False}
     if settings.name == "sgd":
-        return SGD(members, momentum=settings.momentum, nesterov=settings.nesterov, **fused)
+        return SGD(members, momentum=settings.momentum, nesterov=settings.nesterov, foreach=on_gpu)
+    fused: dict[str, bool] = {"fused": True} if on_gpu else {"foreach": False}
     kind = AdamW if settings.name == "adamw" else Adam
     return kind(members, betas=settings.betas, eps=settings.epsilon, **fused)
 
