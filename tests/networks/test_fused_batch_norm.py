@@ -1,8 +1,8 @@
-"""Synchronised batch norm by torch's kernels equals its formulas. Two workers on a CPU, which has no such
-kernels, use float64 definitions of the kernels; on a GPU the kernels themselves are compared."""
+"""Synchronised batch norm by torch's kernels equals its formulas. Two workers on a CPU and on the pretended
+GPU, which have no such kernels, use float64 definitions of the kernels; on a GPU the kernels themselves are
+compared."""
 
 import inspect
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -10,6 +10,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from tests.device import pretended
+from tests.device.fused_batch_norm import KERNELS
 from tests.training.workers import run_workers
 from unseen.networks import batch_norm
 from unseen.networks.batch_norm import SynchronisedBatchNorm
@@ -20,94 +22,6 @@ CASES: dict[str, dict[str, Any]] = {
     "no affine": {"affine": False},
     "no statistics": {"track_running_stats": False},
     "cumulative": {"momentum": None},
-}
-
-
-def _view(values: Tensor, x: Tensor) -> Tensor:
-    return values.double().view(1, -1, *[1] * (x.dim() - 2))
-
-
-def _axes(x: Tensor) -> list[int]:
-    return [axis for axis in range(x.dim()) if axis != 1]
-
-
-def _stats(input: Tensor, eps: float) -> tuple[Tensor, Tensor]:
-    variance, mean = torch.var_mean(input.double(), _axes(input), correction=0)
-    return mean, (variance + eps).rsqrt()
-
-
-def _gather_stats(
-    input: Tensor,
-    mean: Tensor,
-    invstd: Tensor,
-    running_mean: Tensor | None,
-    running_var: Tensor | None,
-    momentum: float,
-    eps: float,
-    counts: Tensor,
-) -> tuple[Tensor, Tensor]:
-    assert mean.is_contiguous()
-    assert invstd.is_contiguous()
-    assert running_mean is not None
-    assert running_var is not None
-    assert counts.dtype == running_mean.dtype
-    assert counts.shape == (len(mean),)
-    share = counts[:, None] / counts.sum()
-    of_all = (share * mean).sum(0)
-    variance = (share * (invstd**-2 - eps + (mean - of_all) ** 2)).sum(0)
-    running_mean.mul_(1 - momentum).add_(momentum * of_all)
-    running_var.mul_(1 - momentum).add_(momentum * variance * counts.sum() / (counts.sum() - 1))
-    return of_all, (variance + eps).rsqrt()
-
-
-def _elemt(
-    input: Tensor, weight: Tensor | None, bias: Tensor | None, mean: Tensor, invstd: Tensor, eps: float
-) -> Tensor:
-    y = (input.double() - _view(mean, input)) * _view(invstd, input)
-    y = y if weight is None else y * _view(weight, input)
-    return (y if bias is None else y + _view(bias, input)).to(input.dtype)
-
-
-def _backward_reduce(
-    grad_out: Tensor,
-    input: Tensor,
-    mean: Tensor,
-    invstd: Tensor,
-    weight: Tensor | None,
-    input_g: bool,
-    weight_g: bool,
-    bias_g: bool,
-) -> tuple[Tensor, ...]:
-    assert input_g
-    assert weight is not None or not weight_g  # the kernel takes the type of its result from the weight
-    products = (grad_out.double() * (input.double() - _view(mean, input))).sum(_axes(input))
-    sums = grad_out.double().sum(_axes(input))
-    return sums, products, products * invstd, sums.clone()
-
-
-def _backward_elemt(
-    grad_out: Tensor,
-    input: Tensor,
-    mean: Tensor,
-    invstd: Tensor,
-    weight: Tensor | None,
-    sum_dy: Tensor,
-    sum_dy_xmu: Tensor,
-    count: Tensor,
-) -> Tensor:
-    assert count.dtype == torch.int32
-    total = count.sum()
-    along = (input.double() - _view(mean, input)) * _view(invstd**2 * sum_dy_xmu / total, input)
-    factor = invstd if weight is None else invstd * weight
-    return ((grad_out.double() - _view(sum_dy / total, input) - along) * _view(factor, input)).to(input.dtype)
-
-
-KERNELS: dict[str, Callable[..., Any]] = {
-    "batch_norm_stats": _stats,
-    "batch_norm_gather_stats_with_counts": _gather_stats,
-    "batch_norm_elemt": _elemt,
-    "batch_norm_backward_reduce": _backward_reduce,
-    "batch_norm_backward_elemt": _backward_elemt,
 }
 
 
@@ -179,7 +93,6 @@ def _on_cpu(rank: int, world: int) -> dict[str, Any]:
         for name, kernel in KERNELS.items():
             patch.setattr(torch, name, kernel)
         double = _compare(rank, torch.device("cpu"), torch.float64)
-        patch.setattr(torch, "batch_norm_stats", lambda x, eps: tuple(v.float() for v in _stats(x, eps)))
         x = _inputs(rank, torch.device("cpu"), torch.bfloat16)["images"]
         patch.setattr(batch_norm, "_has_kernels", lambda *tensors: True)
         return {"double": double, "half": SynchronisedBatchNorm(CHANNELS)(x)}
@@ -233,9 +146,16 @@ def test_a_cpu_uses_the_formulas() -> None:
     assert not batch_norm._has_kernels(torch.zeros(2, 3), torch.zeros(3))
 
 
+def assert_precisions_equal_the_formulas(workers: list[dict[str, Any]]) -> None:
+    for precision, tolerance in ((torch.float32, 1e-4), (torch.float16, 1e-2), (torch.bfloat16, 5e-2)):
+        _assert_equal([worker[str(precision)] for worker in workers], tolerance, tolerance)
+
+
+def test_the_code_for_kernels_equals_the_formulas_on_the_pretended_gpu() -> None:
+    assert_precisions_equal_the_formulas(pretended.run_two(_on_gpu, WORLD))
+
+
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 def test_kernels_on_a_gpu_equal_the_formulas() -> None:
-    workers = run_workers(_on_gpu, WORLD)
-    for precision, tolerance in ((torch.float32, 1e-4), (torch.float16, 1e-2), (torch.bfloat16, 5e-2)):
-        _assert_equal([worker[str(precision)] for worker in workers], tolerance, tolerance)
+    assert_precisions_equal_the_formulas(run_workers(_on_gpu, WORLD))

@@ -11,6 +11,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn import Parameter
 
+from tests.device import pretended
 from tests.methods.small import CLASSES, SAMPLES, batch, places
 from tests.training.jobs import recipe
 from tests.training.workers import run_workers
@@ -191,14 +192,47 @@ def _on_gpu(rank: int, world: int) -> dict[str, Any]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(gather, "BUCKET_ELEMENTS", 300)
         return {
-            name: {
-                "cpu": _train(name, rank, world),
-                "gpu": [
-                    [g if g is None else g.cpu() for g in step] for step in _train(name, rank, world, GPU)
-                ],
-            }
+            name: {"cpu": _train(name, rank, world), "gpu": _on_host(_train(name, rank, world, GPU))}
             for name in TRAININGS
         }
+
+
+def _on_pretended_gpu(rank: int) -> dict[str, Any]:
+    """Trainings whose reductions overlap, those that reduce afterwards, and those on the CPU."""
+    results: dict[str, Any] = {}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(gather, "BUCKET_ELEMENTS", 300)
+        during, started = overlap._during, []
+        for name in TRAININGS:
+            patch.setattr(overlap, "_during", lambda p: (started.append(0), during(p))[1])
+            with pretended.recorded() as record:
+                overlapped = _train(name, rank, 2, GPU)
+            assert record.refused == []
+            patch.setattr(overlap, "overlaps", lambda method, device: False)
+            patch.setattr(overlap, "average_gradients", _average_in_reverse)
+            afterwards = _train(name, rank, 2, GPU)
+            on_cpu = _train(name, rank, 2, CPU)
+            patch.undo()
+            patch.setattr(gather, "BUCKET_ELEMENTS", 300)
+            results[name] = {"during": _on_host(overlapped), "after": _on_host(afterwards), "cpu": on_cpu}
+    return results | {"started": len(started)}
+
+
+def _on_host(steps: list[list[Tensor | None]]) -> list[list[Tensor | None]]:
+    return [[None if gradient is None else gradient.cpu() for gradient in step] for step in steps]
+
+
+@pytest.mark.slow
+def test_overlapped_trainings_on_a_gpu_have_the_same_bits() -> None:
+    """On the pretended GPU. The first gradients are those of the CPU; later ones are rounded differently."""
+    for worker in pretended.run_two(_on_pretended_gpu):
+        assert worker["started"] == 3 * len(TRAININGS)  # steps
+        for name in TRAININGS:
+            for during, after in zip(worker[name]["during"], worker[name]["after"], strict=True):
+                assert_same_bits(during, after)
+            assert_same_bits(worker[name]["during"][0], worker[name]["cpu"][0])
+            for on_gpu, on_cpu in zip(worker[name]["during"][2], worker[name]["cpu"][2], strict=True):
+                torch.testing.assert_close(on_gpu, on_cpu, rtol=1e-3, atol=1e-5)
 
 
 @pytest.mark.gpu
