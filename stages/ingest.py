@@ -1,11 +1,11 @@
 """Image files -> shards."""
 
-import sys
 from pathlib import Path
 
 from unseen.config.inputs import IngestInputs, read_inputs
 from unseen.data.ingest.ingest import ingest
 from unseen.data.ingest.remarks import remarks
+from unseen.runtime.names import say
 from unseen.runtime.stage import main
 
 
@@ -14,7 +14,8 @@ def run(dataset: str) -> None:
     settings = read_inputs(IngestInputs, "ingest", dataset).settings
     output = Path("data/shards") / dataset
     manifest = ingest(settings.source, settings.ingest, output, dataset)
-    sys.stderr.writelines(f"note: {line}\n" for line in remarks(settings.source, manifest, output, dataset))
+    for remark in remarks(settings.source, manifest, output, dataset):
+        say(f"note: {remark}")
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from unseen.frozen.encoded import BATCH, encoded, name_of
 from unseen.frozen.pictures import picture_names
 from unseen.runtime.errors import UserError
 from unseen.runtime.files import atomic_file, require_replaceable
-from unseen.runtime.names import printable
+from unseen.runtime.names import printable, say
 from unseen_search.catalog.answers import Answer
 from unseen_search.catalog.catalog import Catalog
 from unseen_search.catalog.thresholds import unknown_photos
@@ -105,7 +105,8 @@ def _identified(catalog: Catalog, photos: Sequence[Path], k: int, threshold: Thr
             answers = catalog.identify(batch, k, threshold)
         except UserError:
             excluded = _damaged(batch)
-            sys.stderr.writelines(f"excluded: {reason}\n" for reason in excluded.values())
+            for reason in excluded.values():
+                say(f"excluded: {reason}")
             results.excluded.update(excluded)
             batch = [photo for photo in batch if photo not in excluded]
             answers = catalog.identify(batch, k, threshold)

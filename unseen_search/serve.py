@@ -6,6 +6,7 @@ from ipaddress import ip_address
 from pathlib import Path
 
 from unseen.runtime.errors import UserError
+from unseen.runtime.names import say
 from unseen_search.service.settings import ServiceSettings
 
 TOKEN = "UNSEEN_TOKEN"  # environment variable; an argument would be visible to other users of the machine
@@ -39,7 +40,7 @@ def serve(catalog: Path, host: str, port: int, settings: ServiceSettings) -> Non
             "Choose another --port or --host.",
         ) from None
     address, chosen = sockets[0].getsockname()[:2]
-    sys.stderr.write(f"http://{address}:{chosen} serves {catalog}; Ctrl-C ends it\n")
+    say(f"http://{address}:{chosen} serves {catalog}; Ctrl-C ends it")
     sys.setswitchinterval(0.001)  # seconds that a thread with a photo delays the other requests
     server.run(sockets)
 

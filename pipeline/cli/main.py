@@ -6,6 +6,7 @@ the current directory: a clone, or what `init` made. The others (`index`, `measu
 paths are relative to the current directory.
 """
 
+import io
 import os
 from collections.abc import Sequence
 from functools import wraps
@@ -16,6 +17,7 @@ import click
 
 from unseen.cli.commands import environment, graph, parts, photos, project, recipes, vectors
 from unseen.runtime.memory import LEAST, require_memory
+from unseen.runtime.names import say
 from unseen.runtime.stage import report_errors
 
 
@@ -61,7 +63,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         with report_errors():
             status = command.main(arguments, prog_name="unseen", standalone_mode=False)
     except click.ClickException as error:
-        error.show()
+        error.show(shown := io.StringIO())
+        say(shown.getvalue().rstrip())  # a file name can be an argument
         raise SystemExit(error.exit_code) from None
     except click.Abort:
         raise SystemExit(130) from None

@@ -7,7 +7,6 @@ import math
 import os
 import signal
 import socket
-import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,6 +16,7 @@ from typing import Any
 from unseen.cluster.alongside import alongside
 from unseen.cluster.private import ends_without, private_cluster, use_own_token
 from unseen.runtime.errors import UserError
+from unseen.runtime.names import say
 
 _WAIT = "UNSEEN_RAY_WAIT"  # seconds to wait for free resources; if it is set, the cluster may also grow
 # Address of the private cluster that the stages of `unseen run -j` share (pipeline/cluster/run_cluster.py)
@@ -233,11 +233,10 @@ def _limited(address: str) -> Iterator[None]:
 
     def watch(joined: threading.Event) -> None:
         if not joined.wait(limit):
-            sys.stderr.write(
+            say(
                 f"error: RAY_ADDRESS is {address}, but no GCS of a Ray cluster answered there within "
-                f"{limit:g} s.\n  {_JOIN} For a slow cluster, set {_WAIT} to the seconds to wait.\n"
+                f"{limit:g} s.\n  {_JOIN} For a slow cluster, set {_WAIT} to the seconds to wait."
             )
-            sys.stderr.flush()
             os._exit(1)
 
     with alongside("limit of joining", watch):
@@ -339,7 +338,7 @@ def _wait_for(
                 )
             bound = "" if math.isinf(limit) else f" of at most {limit:.0f}"
             cause = f", because {lost} left" if lost else ""
-            sys.stderr.write(f"waiting for {required} on {name}{cause}, {waited:.0f}{bound} s\n")
+            say(f"waiting for {required} on {name}{cause}, {waited:.0f}{bound} s")
             pause = min(15.0, max(limit - waited, 0.1))
     finally:
         remove_placement_group(group)

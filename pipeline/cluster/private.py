@@ -18,6 +18,7 @@ from unseen.cluster.alongside import alongside
 from unseen.runtime.errors import UserError
 from unseen.runtime.files import accepting_files, create_directory, unwritable_is_an_error
 from unseen.runtime.leftovers import OWNER, cluster_files, owned, remove_abandoned
+from unseen.runtime.names import say
 
 _LONGEST = 107 - len("/unseen-12345678/session_2026-11-20_13-58-04_892619_1234567/sockets/plasma_store")
 _TOKEN = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
@@ -99,7 +100,7 @@ def private_cluster(processes: int, gpu: bool, object_store: int) -> Iterator[st
             if keep:
                 tomorrow = time.time() + 86400
                 os.utime(directory / OWNER, (tomorrow, tomorrow))  # it is left over from then on
-                sys.stderr.write(f"Ray's logs: {directory}/session_latest/logs\n")
+                say(f"Ray's logs: {directory}/session_latest/logs")
             else:
                 _remove(directory)
 
@@ -116,8 +117,7 @@ def ends_without(has_ended: Callable[[], bool], error: str) -> Iterator[None]:
         while not done.wait(_INTERVAL):
             # A signal that ends the daemons may also end the block.
             if has_ended() and not done.wait(_INTERVAL):
-                sys.stderr.write(f"\nerror: {error}\n")
-                sys.stderr.flush()
+                say(f"\nerror: {error}")
                 os._exit(1)
 
     with alongside("watch of the cluster", watch):
@@ -146,8 +146,7 @@ def _init(processes: int, gpu: bool, object_store: int, directory: Path, others:
         except Exception as error:  # Ray raises no narrower type
             if attempt == 2 or "timed out" not in str(error).lower():
                 raise
-            sys.stderr.write("Ray did not start in time on this busy machine: starting it once more ...\n")
-            sys.stderr.flush()
+            say("Ray did not start in time on this busy machine: starting it once more ...")
             started = set(psutil.Process().children(recursive=True)) - others
             ray.shutdown()
             _end(list(started))

@@ -20,6 +20,7 @@ from unseen.cluster.shared import require_shared, require_shared_on_nodes
 from unseen.config.inputs import TrainInputs, resolved
 from unseen.runtime import stage
 from unseen.runtime.errors import UserError
+from unseen.runtime.names import say
 
 _RETRIES = 2  # of a task whose worker died, as of a training
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_WAIT_POLICY")
@@ -61,8 +62,7 @@ def run_on_a_node(name: str, cell: Sequence[str], cpus: int) -> int:
             bundle = cluster.claim(1, cpus, "no", nodes if number else None)
             nodes = alive_nodes()
             require_shared_on_nodes(bundle)
-            sys.stderr.write(f"{title}: starting on {cluster.name} with {cpus} CPUs ...\n")
-            sys.stderr.flush()
+            say(f"{title}: starting on {cluster.name} with {cpus} CPUs ...")
             try:
                 return _output(name, cell, cpus)
             except _WorkerDied as error:

@@ -40,6 +40,7 @@ from unseen.runtime.cores import loader_threads_of
 from unseen.runtime.errors import UserError
 from unseen.runtime.leftovers import owned
 from unseen.runtime.memory import memory_problem
+from unseen.runtime.names import say
 from unseen.runtime.progress import terminal_columns
 from unseen.training.job import Job, Loop
 from unseen.training.worker import stays
@@ -164,11 +165,10 @@ def _controller_failure(error: Exception) -> str:
 
 
 def _warn(error: Exception) -> None:
-    sys.stderr.write(
+    say(
         f"warning: the fast start of workers fails with Ray {ray.__version__}: {_last_line(error)}\n"
-        "  The workers start with Ray's TorchTrainer: it takes longer, and their number is fixed.\n"
+        "  The workers start with Ray's TorchTrainer: it takes longer, and their number is fixed."
     )
-    sys.stderr.flush()
 
 
 def _arguments(
@@ -273,8 +273,7 @@ def _note_death(error: WorkerGroupError | PreemptionError, name: str, lost: str)
     cause = f"{lost} left the cluster" if lost else "a worker died"
     if isinstance(error, PreemptionError):
         cause = "a node was preempted"
-    sys.stderr.write(f"train {name}: {cause}; starting again from the last checkpoint.\n")
-    sys.stderr.flush()
+    say(f"train {name}: {cause}; starting again from the last checkpoint.")
 
 
 def raise_failure(error: Exception, name: str, cluster: Cluster, lost: str) -> None:

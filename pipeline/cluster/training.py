@@ -8,7 +8,6 @@ them.
 """
 
 import json
-import sys
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -17,6 +16,7 @@ from unseen.cluster.connection import cluster_address, connection, imported, run
 from unseen.cluster.devices import device_here, gpus_here, usable_gpu
 from unseen.config.stages import TrainSettings
 from unseen.runtime.files import require_writable, write_json
+from unseen.runtime.names import say
 from unseen.runtime.trackers import require_packages
 from unseen.training.job import Job, Loop, possible_worlds
 
@@ -73,8 +73,7 @@ def _train_on_workers(
     if len(worlds) > 1:
         count = f"{', '.join(map(str, worlds[:-1]))} or {count}"
     count = "a worker for each GPU" if by_gpus else count
-    sys.stderr.write(f"train {job.name}: starting Ray and {count} ...\n")
-    sys.stderr.flush()
+    say(f"train {job.name}: starting Ray and {count} ...")
     began = time.time()
     processes, gpu = worlds[-1], settings.gpu != "no"
     with imported("torch", "pandas"), connection(processes, gpu, prestart=False) as cluster:

@@ -1,7 +1,6 @@
 """The results of a run for the trackers of its training."""
 
 import json
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -10,6 +9,7 @@ from unseen.config.inputs import TrainInputs, resolved
 from unseen.config.resolve import settings
 from unseen.config.stages import TrainSettings
 from unseen.runtime.errors import UserError
+from unseen.runtime.names import say
 from unseen.runtime.sealed import DIGESTS
 from unseen.runtime.trackers import Run, Trackers
 
@@ -24,7 +24,7 @@ def track_results(
         if trackers:
             recipe = resolved(TrainInputs, "train", dataset, method).settings.recipe.model_dump(mode="json")
     except UserError as error:
-        sys.stderr.write(f"warning: no tracker gets these results: {error.what}\n")
+        say(f"warning: no tracker gets these results: {error.what}")
         return
     if trackers:
         run = Run(f"{dataset}/{method}/{seed}", Path.cwd().resolve(), recipe, starts=False)

@@ -9,7 +9,6 @@ Rows without row_id are numbered in the order of the file. Text labels are numbe
 are compared as float32.
 """
 
-import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,6 +24,7 @@ from unseen.evaluation.metrics import Rows
 from unseen.evaluation.sides import Sides
 from unseen.runtime.errors import UserError
 from unseen.runtime.files import regular
+from unseen.runtime.names import say
 
 COLUMNS = "label, embedding, and optionally row_id, is_query, is_gallery"
 ONE_MODEL = "Write vectors of one model, with equally many dimensions."
@@ -242,7 +242,7 @@ def _numbered(parts: list[Vectors]) -> list[Int64[np.ndarray, "N"]]:
             )
         names += values
     if sentence := alike(names):
-        sys.stderr.write(f"{parts[0].where}: warning: {sentence}\n")
+        say(f"{parts[0].where}: warning: {sentence}")
     numbers = np.unique(np.array(names, dtype=str), return_inverse=True)[1].astype(np.int64)
     return np.split(numbers, np.cumsum([len(part.label) for part in parts])[:-1])
 

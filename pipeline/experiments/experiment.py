@@ -10,7 +10,6 @@ experiment that was killed continues, and another one with equal runs reads them
 
 import hashlib
 import json
-import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -20,6 +19,7 @@ from typing import Any, Protocol, runtime_checkable
 from unseen.evaluation.record import Record, Run
 from unseen.methods.settings import Recipe
 from unseen.runtime.files import write_json
+from unseen.runtime.names import say
 from unseen.runtime.progress import Progress
 
 
@@ -80,7 +80,7 @@ def records(experiment: Experiment, runner: Runner, store: Store) -> dict[Run, R
             missing.setdefault(_digest(settings[run]), []).append(run)
     needed = [equal[0] for equal in missing.values()]
     if needed:
-        sys.stderr.write(f"{experiment.name}: {_cost(map(runner.recipe, needed))}\n")
+        say(f"{experiment.name}: {_cost(map(runner.recipe, needed))}")
     with Progress(experiment.name, len(settings), "runs") as progress:
         progress.resume_at(len(result))
         for run, record in runner.compute(needed):

@@ -5,7 +5,6 @@ folders   the folder of the picture below the folder of the photos; none for a p
 CSV       a file with the columns `path` (below the folder of the photos) and `label`; others are ignored
 """
 
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path, PurePosixPath
 
@@ -13,6 +12,7 @@ from unseen.data.ingest.sources.folder import enumerated
 from unseen.data.labels import alike, by_file, csv_lines, normal, read, require_one_folder
 from unseen.frozen.pictures import Listed, listed
 from unseen.runtime.errors import UserError
+from unseen.runtime.names import say
 
 NONE, FOLDERS = "none", "folders"
 
@@ -65,7 +65,7 @@ def labels_of(source: str, paths: Sequence[str], photos: Path | None = None) -> 
         label_of = _from_csv(Path(source), paths, photos)
         labels = [label_of.get(path) for path in paths]
     if sentence := alike(label for label in labels if label is not None):
-        sys.stderr.write(f"catalog: warning: {sentence}\n")
+        say(f"catalog: warning: {sentence}")
     return labels
 
 
@@ -85,8 +85,8 @@ def _from_csv(table: Path, pictures: Sequence[str], photos: Path | None) -> dict
             "Write the paths relative to the folder of the photos.",
         )
     if unknown:
-        sys.stderr.write(
+        say(
             f"catalog: {table} has labels of {len(unknown):,} pictures that do not exist: "
-            f"{enumerated(unknown)}. {len(pictures) - len(labels):,} pictures have no label.\n"
+            f"{enumerated(unknown)}. {len(pictures) - len(labels):,} pictures have no label."
         )
     return labels

@@ -1,7 +1,6 @@
 """The pictures of a folder: read completely once, and recognised by size and modification time afterwards."""
 
 import hashlib
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -30,7 +29,7 @@ from unseen.data.ingest.sources.folder import (
 )
 from unseen.data.ingest.workers import Damaged, Job, outcomes
 from unseen.runtime.errors import UserError
-from unseen.runtime.names import printable
+from unseen.runtime.names import printable, say
 from unseen.runtime.progress import track
 
 RECENT = 2_000_000_000  # ns; the coarsest clock of a usual file system (FAT) has steps of two seconds
@@ -86,7 +85,8 @@ def picture_names(files: Directory, command: str) -> Names:
         )
     if unread:
         lines.append(f"warning: {unread_sentence(unread)} {CONVERT}")
-    sys.stderr.writelines(f"{command}: {printable(line)}\n" for line in lines)
+    for line in lines:
+        say(f"{command}: {line}")
     reasons = dict.fromkeys(unread, "a format that is not read") | dict.fromkeys(
         files.irregular, "a named pipe, socket or device"
     )

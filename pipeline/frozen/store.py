@@ -5,7 +5,6 @@ are read in blocks.
 """
 
 import shutil
-import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -18,7 +17,7 @@ from jaxtyping import Float16, Float32, Int64, Shaped
 
 from unseen.runtime.files import atomic_file, regular
 from unseen.runtime.memory import lacks_memory
-from unseen.runtime.names import printable
+from unseen.runtime.names import printable, say
 
 T = TypeVar("T")
 
@@ -119,7 +118,7 @@ def read_or_remove(path: Path, read: Callable[[Path], T]) -> T | None:
         if is_of_system or lacks_memory(error, path):
             raise
         reason = (str(error).splitlines() or [type(error).__name__])[0]
-        sys.stderr.write(f"{printable(str(path))} is damaged and computed again: {printable(reason)}\n")
+        say(f"{printable(str(path))} is damaged and computed again: {printable(reason)}")
         shutil.rmtree(path) if path.is_dir() else path.unlink()
         return None
 

@@ -1,5 +1,6 @@
 """File names as text that a terminal and a page can show."""
 
+import sys
 import unicodedata
 
 _CONTROL = frozenset(("Cc", "Cf", "Zl", "Zp"))  # categories of Unicode: control, direction, line
@@ -14,6 +15,12 @@ def printable(name: str) -> str:
     if name.isprintable():
         return name
     return "".join(_escaped(character) for character in name)
+
+
+def say(text: str) -> None:
+    """Writes the lines of a message to stderr, each printable."""
+    sys.stderr.write("".join(f"{printable(line)}\n" for line in text.split("\n")))
+    sys.stderr.flush()
 
 
 def text_cell(text: str) -> str:

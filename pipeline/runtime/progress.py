@@ -9,6 +9,8 @@ from typing import Any, TextIO, TypeVar
 
 from tqdm import tqdm
 
+from unseen.runtime.names import printable
+
 Item = TypeVar("Item")
 Stream = TextIO | io.TextIOBase
 
@@ -94,7 +96,7 @@ class Progress(tqdm):
             parts.append(f"in {self.format_interval(elapsed)}")
         if self.note:
             parts.append(self.note)
-        return f"{self.desc}: " + "  ".join(parts)
+        return printable(f"{self.desc}: " + "  ".join(parts))
 
 
 Progress.set_lock(threading.RLock())  # tqdm's default lock is a semaphore between processes

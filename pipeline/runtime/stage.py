@@ -14,7 +14,7 @@ from unseen.runtime.errors import UserError
 from unseen.runtime.files import system_problem
 from unseen.runtime.leftovers import remove_leftover_directories
 from unseen.runtime.memory import LEAST, require_memory
-from unseen.runtime.names import printable
+from unseen.runtime.names import say
 from unseen.runtime.version_lock import require_accepted
 
 PACKAGE = Path(__file__).resolve().parents[1]
@@ -169,19 +169,14 @@ def report_errors() -> Iterator[None]:
     try:
         yield
     except UserError as error:
-        sys.stderr.write(_printable(error))
+        say(f"error: {error}")
         raise SystemExit(1) from None
     except KeyboardInterrupt:
-        sys.stderr.write("interrupted: the same command continues from here.\n")
+        say("interrupted: the same command continues from here.")
         raise SystemExit(128 + signal.SIGINT) from None
     except Exception as error:
         problem = system_problem(error)
         if problem is None:
             raise
-        sys.stderr.write(_printable(problem))
+        say(f"error: {problem}")
         raise SystemExit(1) from None
-
-
-def _printable(error: UserError) -> str:
-    """The message of an error, with the control characters of the names in it escaped."""
-    return "\n".join(map(printable, f"error: {error}".split("\n"))) + "\n"

@@ -11,7 +11,6 @@ import hashlib
 import importlib.util
 import os
 import shutil
-import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -22,6 +21,7 @@ from pydantic import SerializeAsAny
 from unseen.runtime.errors import UserError
 from unseen.runtime.files import json_text
 from unseen.runtime.flock import held
+from unseen.runtime.names import say
 from unseen.runtime.parts import PartSettings, made, opened
 
 Numbers = Mapping[str, float]
@@ -104,9 +104,9 @@ class Trackers:
         except Exception as error:  # of any library: no error of a tracker ends a training
             self._active.pop(name, None)
             reason = (str(error).strip().splitlines() or [""])[0]
-            sys.stderr.write(
+            say(
                 f"warning: tracker {name} gets no more numbers of this stage: "
-                f"{type(error).__name__}: {reason}\n"
+                f"{type(error).__name__}: {reason}"
             )
 
 

@@ -1,10 +1,11 @@
 """A call in the background of a training: the writer of its checkpoints."""
 
 import concurrent.futures
-import sys
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
+
+from unseen.runtime.names import say
 
 
 class Background:
@@ -49,6 +50,6 @@ class Background:
         except Exception as failure:
             if error is None:
                 raise
-            sys.stderr.write(f"{failure}\n")
+            say(f"{failure}")
         finally:
             self._threads.shutdown()

@@ -8,7 +8,6 @@ share. They are written first, so that a complete checkpoint has all its blocks.
 
 import hashlib
 import re
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, BinaryIO, cast
@@ -18,6 +17,7 @@ from torch import Tensor
 
 from unseen.runtime.errors import UserError
 from unseen.runtime.files import atomic_file
+from unseen.runtime.names import say
 from unseen.training import blocks
 from unseen.training.blocks import Damaged, Manifest
 
@@ -68,7 +68,7 @@ class Checkpoints:
             try:
                 state, manifests = _read(path, self.identity)
             except Damaged as error:
-                sys.stderr.write(f"{path} is damaged ({error}): falling back to the checkpoint before it.\n")
+                say(f"{path} is damaged ({error}): falling back to the checkpoint before it.")
             else:
                 self._blocks[iteration] = _blocks(manifests)
                 return iteration, state

@@ -1,6 +1,5 @@
 """One training as a plain value: picklable, so that any worker can receive it, and complete."""
 
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,6 +8,7 @@ from typing import Any
 from unseen.config.stages import TrainSettings
 from unseen.methods.settings import Recipe
 from unseen.runtime.errors import UserError
+from unseen.runtime.names import say
 from unseen.runtime.trackers import AnyTracker
 
 # As unseen.training.loop.train. None selects that function: only the process that trains imports it, and
@@ -108,7 +108,7 @@ def note_unwatched_checkpoint(recipe: Recipe, stage: str) -> None:
     checkpoint = recipe.backbone.checkpoint
     if checkpoint is not None:
         command = f"dvc repro -f -s {stage} && dvc repro"
-        sys.stderr.write(f"note: DVC does not watch {checkpoint}. After a change there: {command}\n")
+        say(f"note: DVC does not watch {checkpoint}. After a change there: {command}")
 
 
 def possible_worlds(recipe: Recipe, machine: TrainSettings) -> list[int]:

@@ -6,7 +6,6 @@ a resumed run writes the same. Checkpoints are numbered by the steps of both pha
 """
 
 import json
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from unseen.methods.artifact import save_weights
 from unseen.runtime.digest import sha256_of
 from unseen.runtime.errors import UserError
 from unseen.runtime.files import write_json
+from unseen.runtime.names import say
 from unseen.training.checkpoint import Parts, State
 from unseen.training.record import Record
 from unseen.training.run import TrainingRun, second_phase
@@ -146,7 +146,7 @@ def _explain_start(state: Path, identity: dict[str, Any]) -> None:
         differences(json.loads(file.read_text("utf-8")), identity) if file.is_file() else ["unknown inputs"]
     )
     difference = f"differs in {', '.join(changed)}: starting from the first step"
-    sys.stderr.write(f"{newest} is of a run that did not end and that {difference}.\n")
+    say(f"{newest} is of a run that did not end and that {difference}.")
 
 
 def _resume(run: TrainingRun, saved: State) -> TrainingRun:
@@ -163,7 +163,7 @@ def _resume(run: TrainingRun, saved: State) -> TrainingRun:
         if run.job.outputs is not None:
             _check_untrained(run)
         workers = f" with {run.worker.world} workers" if run.worker.world > 1 else ""
-        sys.stderr.write(f"resuming at step {record.total} from {run.state}{workers}\n")
+        say(f"resuming at step {record.total} from {run.state}{workers}")
     return run
 
 

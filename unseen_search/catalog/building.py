@@ -5,7 +5,6 @@ A picture that an earlier or a killed build embedded is not embedded again.
 
 import contextlib
 import shutil
-import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
@@ -27,7 +26,7 @@ from unseen.runtime.errors import UserError
 from unseen.runtime.files import restore_directory
 from unseen.runtime.lock import exclusive
 from unseen.runtime.mounts import beside, is_free
-from unseen.runtime.names import printable
+from unseen.runtime.names import printable, say
 from unseen.training.export.model import device
 from unseen.training.precision import computes_with_bfloat16
 from unseen_search.catalog.catalog import Catalog
@@ -172,9 +171,7 @@ def _build_with(
     vectors.refresh()
     path_of = {digest: photos / path for digest, path in zip(pictures.sha256, pictures.paths, strict=True)}
     new = len(vectors.missing(path_of))
-    sys.stderr.write(
-        f"catalog: {len(pictures.paths):,} pictures, {new:,} of them to be embedded by {model_name}\n"
-    )
+    say(f"catalog: {len(pictures.paths):,} pictures, {new:,} of them to be embedded by {model_name}")
     count = processes_of(new, processes.embedding)
     with embedding(embedder, count) as embed:
 
@@ -234,7 +231,7 @@ def _report_removed(earlier: Catalog, pictures: Listed, photos: Path, remove: bo
             what,
             "Correct the folder, or mount its disk. To remove the pictures from the catalog, add --remove.",
         )
-    sys.stderr.write(f"catalog: removed: {printable(what)}\n")
+    say(f"catalog: removed: {printable(what)}")
 
 
 def _damaged(photos: Path, damaged: dict[str, str]) -> UserError:
@@ -301,7 +298,7 @@ def _earlier(output: Path) -> Catalog | None:
     try:
         return Catalog(output, verify=True)
     except UserError as error:
-        sys.stderr.write(f"catalog: {error.what} {output} is built again: every picture is embedded again\n")
+        say(f"catalog: {error.what} {output} is built again: every picture is embedded again")
         return None
 
 
@@ -345,7 +342,7 @@ def _is_of_model(earlier: Catalog, output: Path, fingerprint: str, precision: Pr
         other = f"was embedded in {earlier.precision}"
     else:
         return True
-    sys.stderr.write(f"catalog: {output} {other}: every picture is embedded again\n")
+    say(f"catalog: {output} {other}: every picture is embedded again")
     return False
 
 

@@ -1,7 +1,6 @@
 """The ONNX model of a catalog, checked on photos of the catalog."""
 
 import shutil
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,6 +10,7 @@ from jaxtyping import Float32
 
 from unseen.frozen.embedder import Embedder
 from unseen.runtime.errors import UserError
+from unseen.runtime.names import say
 from unseen_search.catalog.engine import INPUT, TOLERANCE, OnnxEngine
 
 PHOTOS = 32  # of a check, evenly spaced
@@ -39,7 +39,7 @@ def checked_onnx(
         if stored is None:
             from unseen_search.catalog.export_model import export_onnx  # imports torch.export
 
-            sys.stderr.write("catalog: write the ONNX model, with which a search needs no PyTorch\n")
+            say("catalog: write the ONNX model, with which a search needs no PyTorch")
             export_onnx(embedder, "The model", path)
         else:
             shutil.copyfile(stored, path)
@@ -48,6 +48,6 @@ def checked_onnx(
         if not difference <= TOLERANCE:
             raise UserError(f"its vectors differ from those of PyTorch by {difference:.2g}.", "")
     except UserError as error:
-        sys.stderr.write(f"catalog: no ONNX model, searches use PyTorch: {error.what}\n")
+        say(f"catalog: no ONNX model, searches use PyTorch: {error.what}")
         return None
     return OnnxModel(path, difference, embedder.input.model_dump(include=INPUT))

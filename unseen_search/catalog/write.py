@@ -1,7 +1,6 @@
 """The files of a catalog from stored vectors. The memory contains the index and a block of vectors."""
 
 import shutil
-import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,6 +24,7 @@ from unseen.frozen.store import ArrayStore
 from unseen.frozen.training_classes import FILE, write_training_classes
 from unseen.runtime.digest import sha256_of
 from unseen.runtime.files import atomic_directory, write_json
+from unseen.runtime.names import say
 from unseen_search.catalog.files import (
     ABOUT,
     CURVE,
@@ -95,19 +95,19 @@ def write_catalog(output: Path, contents: Contents, vectors: ArrayStore, setting
         decision: dict[str, Any] | None = None
         if not isinstance(setting, Flat):
             measured = recall_mapped(index, K, QUERIES, 0)
-            sys.stderr.write(
+            say(
                 f"catalog: recall against exact search: {measured.at_1:.3f} of the nearest picture, "
-                f"{measured.at_k:.3f} of the {measured.k} nearest ({measured.queries:,} queries)\n"
+                f"{measured.at_k:.3f} of the {measured.k} nearest ({measured.queries:,} queries)"
             )
         if _has_products(contents.labels):
-            sys.stderr.write("catalog: compare every photo with those of other products\n")
+            say("catalog: compare every photo with those of other products")
             trained = contents.model.training_classes or frozenset()
             if trained and not trained & set(contents.labels):
-                sys.stderr.write(
+                say(
                     f"catalog: warning: none of the {len(trained):,} training classes of the model is a "
                     "label of the catalog. They are compared by name: if the catalog contains them under "
                     "other names, `--at-most-false` lets too many unknown photos match. Use the same labels "
-                    "as in training.\n"
+                    "as in training."
                 )
             decision = _write_decision(directory, all_vectors(index), contents.labels, trained)
         elif None in contents.labels and len(digests) > 1:

@@ -20,7 +20,6 @@ import asyncio
 import hashlib
 import json
 import secrets
-import sys
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -43,6 +42,7 @@ from starlette.concurrency import run_in_threadpool
 from unseen.data.heif import readable
 from unseen.report.pictures import jpeg
 from unseen.runtime.errors import UserError
+from unseen.runtime.names import say
 from unseen_search.service.current import Current, State
 from unseen_search.service.photo_size import size_of
 from unseen_search.service.requests import Heads, photos_of, require_known_parameters
@@ -370,4 +370,4 @@ def _log_unknown(path: Path, photo: bytes, answer: Found) -> None:
         with path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(line, ensure_ascii=False) + "\n")
     except OSError as error:
-        sys.stderr.write(f"{path} cannot be written: {error.strerror}\n")
+        say(f"{path} cannot be written: {error.strerror}")

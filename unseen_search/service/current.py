@@ -1,6 +1,5 @@
 """The catalog that answers now."""
 
-import sys
 import threading
 from dataclasses import dataclass
 from functools import cached_property
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING
 from unseen.evaluation.unknown import Threshold
 from unseen.runtime.digest import sha256_of
 from unseen.runtime.errors import UserError
+from unseen.runtime.names import say
 from unseen_search.catalog.catalog import Catalog
 from unseen_search.catalog.files import ABOUT
 from unseen_search.catalog.thresholds import unknown_photos
@@ -59,7 +59,7 @@ class Current:
             try:
                 self._state = self._load()
             except UserError as error:
-                sys.stderr.write(f"The earlier catalog answers: {error}\n")
+                say(f"The earlier catalog answers: {error}")
             finally:
                 self._stamp = stamp
                 self._lock.release()
@@ -82,6 +82,6 @@ class Current:
             threshold = catalog.threshold(
                 asked.at_most_false, at_most_wrong=asked.at_most_wrong, unknown=given
             )
-            sys.stderr.write(f"{self.directory}: {threshold.sentence()}\n")
+            say(f"{self.directory}: {threshold.sentence()}")
         catalog.rows  # noqa: B018  reads the table before the first photo
         return State(catalog, threshold, sha256_of(self.directory / ABOUT)[:12])

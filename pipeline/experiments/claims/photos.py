@@ -1,6 +1,5 @@
 """Heads on frozen networks with the photos of a folder: what claims and frozen studies compute."""
 
-import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +14,7 @@ from unseen.frozen.head_runner import Head, HeadRunner, photos_of
 from unseen.frozen.network import Network
 from unseen.networks import lite0
 from unseen.runtime.errors import UserError
+from unseen.runtime.names import say
 
 RECORDS = "records"  # in the output directory
 LITE0 = "lite0"  # its weights are in an installed package
@@ -62,7 +62,7 @@ def available(known: Mapping[str, NetworkOfClaims], names: Iterable[str], plan: 
             statistics = about.statistics if file is not None else None
             networks[name] = Network(about.name, file, about.size, statistics, dict(about.arguments))
         else:
-            sys.stderr.write(f"claims: no weights of {name}: its comparisons are left out\n")
+            say(f"claims: no weights of {name}: its comparisons are left out")
     if not networks:
         raise UserError(
             "The weights of no network of these claims are available.",

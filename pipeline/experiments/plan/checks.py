@@ -1,7 +1,6 @@
 """Checks of stage `resolve`, before long work starts: missing files, recipes with incompatible parts, too few
 classes."""
 
-import sys
 from collections.abc import Iterable, Mapping
 from itertools import product
 from pathlib import Path
@@ -19,6 +18,7 @@ from unseen.methods.settings import Recipe
 from unseen.networks.networks import PROJECT_NETWORKS
 from unseen.networks.weights import REMEDY, difference
 from unseen.runtime.errors import UserError
+from unseen.runtime.names import say
 
 
 def require_distinct_cells(datasets: tuple[str, ...], methods: tuple[str, ...]) -> None:
@@ -85,7 +85,7 @@ def require_schedule(definitions: Definitions, training: Training) -> None:
     if "schedule.warmup" in training.fields or layer.startswith(f"{definitions.params.label}:"):
         remedy = f"Set schedule.warmup={iterations} or lower, or raise training.iterations."
         raise UserError(what, remedy)
-    sys.stderr.write(f"note: {training.place}{training.name}: {what} ({layer})\n")
+    say(f"note: {training.place}{training.name}: {what} ({layer})")
 
 
 def require_statistics(recipe: Recipe) -> None:

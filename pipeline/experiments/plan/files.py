@@ -1,6 +1,5 @@
 """Computes the resolved file of every stage of a run from params.yaml, the published recipes and the code."""
 
-import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import product
@@ -76,6 +75,7 @@ from unseen.experiments.sweep.space import Values, corners, draw, trial_recipes
 from unseen.methods.settings import Recipe
 from unseen.runtime.code import Code
 from unseen.runtime.errors import UserError
+from unseen.runtime.names import say
 from unseen.runtime.settings import Strict
 from unseen.training.job import possible_worlds
 
@@ -330,9 +330,9 @@ def _sweep(run: Plan, dataset: str, method: str, code: Code) -> SweepInputs:
     if (dataset, method) in run.swept():
         trials = tuple(Trial(values=values, recipe=recipe) for values, recipe in run.trials(dataset, method))
     else:
-        sys.stderr.write(
+        say(
             f"note: sweep.{method}.datasets does not contain {dataset}, so it is not swept. To sweep it: -S "
-            f"'++sweep.{method}.datasets=[{dataset}]'\n"
+            f"'++sweep.{method}.datasets=[{dataset}]'"
         )
     parts = {module for trial in trials for module in modules_of(trial.recipe)}
     return SweepInputs(

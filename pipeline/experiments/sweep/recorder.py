@@ -1,10 +1,10 @@
 """Records and prints every validation of the trials of a sweep."""
 
-import sys
 from pathlib import Path
 from typing import Any
 
 from unseen.experiments.sweep.record import Trial, save
+from unseen.runtime.names import say
 
 _FIELDS = ("iteration", "epoch", "loss", "recall_at_1", "r_precision", "map_at_r", "seconds")
 
@@ -21,7 +21,7 @@ class Recorder:
         record = self.records[trial]
         if "error" in result:
             record.error = result["error"]
-            _print(f"trial {trial} failed: {record.error_line}")
+            say(f"trial {trial} failed: {record.error_line}")
         elif "iteration" in result:
             self._validated(record, result)
         self.ended |= {trial} if "ended" in result else set()
@@ -36,7 +36,7 @@ class Recorder:
     def died(self, trial: int, reason: str) -> None:
         record = self.records[trial]
         record.finished, record.error = True, f"its process ended, twice: {reason}"
-        _print(f"trial {trial} failed: {record.error_line}")
+        say(f"trial {trial} failed: {record.error_line}")
         save(self.directory, record)
 
     def _validated(self, record: Trial, result: dict[str, Any]) -> None:
@@ -46,9 +46,4 @@ class Recorder:
         values += f", seed {record.seed}" if len({other.seed for other in self.records}) > 1 else ""
         numbers = f"loss {result['loss']:.4g}  {self.metric} {result[self.metric]:.4f}"
         iteration = f"iteration {result['iteration']}/{self.iterations}"
-        _print(f"trial {record.number} ({values}): {iteration}  {numbers}")
-
-
-def _print(line: str) -> None:
-    sys.stderr.write(line + "\n")
-    sys.stderr.flush()
+        say(f"trial {record.number} ({values}): {iteration}  {numbers}")

@@ -15,6 +15,7 @@ from unseen.experiments.sweep.record import Trial, load, score_of
 from unseen.experiments.sweep.search import jobs_of, search
 from unseen.methods.settings import Recipe
 from unseen.runtime.files import atomic_directory, require_writable, write_json
+from unseen.runtime.names import say
 from unseen.training.job import Job, Loop, job_of
 from unseen.training.state import identity
 
@@ -103,7 +104,7 @@ def _run(
         trials += new
         done = sum(trial.finished for trial in new)
         earlier = f", {done} of them finished earlier" if done else ""
-        sys.stderr.write(f"sweep of {', '.join(settings.space)}: {len(new)} trials{earlier}\n")
+        say(f"sweep of {', '.join(settings.space)}: {len(new)} trials{earlier}")
         search(jobs_of(base, recipes, directory), trials, directory, settings, machine, metric, loop)
         groups = [new[first : first + len(inputs.seeds)] for first in range(0, len(new), len(inputs.seeds))]
         batch = proposals.next([score_of(group, metric) for group in groups]) if proposals else ()

@@ -8,7 +8,6 @@ its matches have contributions to their similarity, or the first map of the reci
 contributions. Only queries have maps of single prototypes and points.
 """
 
-import sys
 from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
@@ -35,6 +34,7 @@ from unseen.methods.explain.weights import PositionWeights, position_functions
 from unseen.methods.method import Method
 from unseen.runtime.cores import loader_threads_of
 from unseen.runtime.device.transfer import DeviceToHost, one_late
+from unseen.runtime.names import say
 from unseen.training.embed import on_device
 from unseen.training.export.model import compute_threads, device
 
@@ -163,7 +163,7 @@ class _Contributions:
             return contributions(self._method, images, references) if self._exist else None
         except NotNormalised as error:
             self._exist = False
-            sys.stderr.write(f"export: {error}\n")
+            say(f"export: {error}")
             return None
 
 

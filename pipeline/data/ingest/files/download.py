@@ -11,7 +11,6 @@ import hashlib
 import http.client
 import os
 import re
-import sys
 import time
 import urllib.error
 import urllib.request
@@ -28,6 +27,7 @@ from unseen.runtime.files import (
     require_replaceable,
     unwritable_is_an_error,
 )
+from unseen.runtime.names import say
 from unseen.runtime.progress import Progress
 
 PIECE = 2**20  # bytes per read
@@ -93,9 +93,7 @@ def download(file: PublishedFile, folder: Path, published: Published) -> Path:
         os.fsync(sink.fileno())
         partial.replace(target)
     if file.md5 is None and file.sha256 is None:
-        sys.stderr.write(
-            f"{target} was not checked: its authors publish no hash. Its sha256 is {sha256_of(target)}.\n"
-        )
+        say(f"{target} was not checked: its authors publish no hash. Its sha256 is {sha256_of(target)}.")
     return target
 
 
