@@ -1,14 +1,15 @@
 """Attacks on the service: `python -m tests.torture.attacks`.
 
-`unseen serve` answers from a small catalog in a process of its own. During each attack this process asks for
-/health on one connection every INTERVAL seconds, and reads the peak of the resident memory of the service.
-The campaign ends with an error if the service ends, or if a photo gets no answer after an attack. The 99th
-percentile of the answers is compared with that of "nothing": both grow on a busy machine.
+`unseen serve` answers from a small catalog in a process of its own. During each attack another process asks
+for /health and a control (latency.py), and this one reads the peak of the resident memory of the service. The
+campaign ends with an error if the service ends, or if a photo gets no answer after an attack. All processes
+compete for the same cores: the 99th percentile of the answers is compared with that of the control.
 """
 
 import argparse
 import http.client
 import io
+import json
 import re
 import socket
 import subprocess
@@ -31,7 +32,7 @@ from unseen_search.catalog import build
 
 STATE = results.RESULTS / "attacks.json"
 MODULES = ("unseen_search.serve", "unseen_search.service.app", "unseen_search.service.server")
-INTERVAL, DURATION = 0.01, 5.0  # seconds
+DURATION = 5.0  # seconds
 SIDE = 8000  # pixels; 64 megapixels are the limit of the service
 
 
@@ -107,7 +108,7 @@ def jpeg(side: int, **options: object) -> bytes:
     return stream.getvalue()
 
 
-def repeated(body: bytes, clients: int, path: str = "/find", **headers: str) -> Attack:
+def repeated(body: bytes, clients: int, **headers: str) -> Attack:
     """Each client sends the same request again and again."""
 
     def attack(service: Service, end: float) -> None:
@@ -175,38 +176,26 @@ def attacks(photo: bytes) -> dict[str, Callable[[], Attack]]:
     }
 
 
-def latencies(service: Service, stop: threading.Event) -> list[float]:
-    """Seconds until each answer to /health."""
-    connection = http.client.HTTPConnection("127.0.0.1", service.port, timeout=60)
-    seconds = []
-    while not stop.is_set():
-        start = time.perf_counter()
-        connection.request("GET", "/health")
-        connection.getresponse().read()
-        seconds.append(time.perf_counter() - start)
-        time.sleep(INTERVAL)
-    connection.close()
-    return seconds
-
-
 def case(service: Service, attack: Attack) -> dict[str, float]:
     """The measures of one attack."""
     Path(f"/proc/{service.process.pid}/clear_refs").write_text("5")  # the peak starts again
     before = service.memory("VmRSS")
-    attacker = threading.Thread(target=attack, args=(service, time.monotonic() + DURATION))
-    stop, seconds = threading.Event(), list[float]()
-    prober = threading.Thread(target=lambda: seconds.extend(latencies(service, stop)))
-    prober.start()
-    attacker.start()
-    attacker.join()
-    stop.set()
-    prober.join()
+    command = [sys.executable, "-m", "tests.torture.latency", str(service.port)]
+    with subprocess.Popen(
+        command, cwd=results.ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as prober:
+        assert prober.stdout is not None
+        prober.stdout.readline()
+        attack(service, time.monotonic() + DURATION)
+        output, _ = prober.communicate()
+    seconds, control = json.loads(output)
     if service.request("/find", service.photo) != 200:
         raise RuntimeError("the service does not answer a photo after the attack")
     return {
         "answers": len(seconds),
         "p50": float(np.percentile(seconds, 50)),
         "p99": float(np.percentile(seconds, 99)),
+        "control_p99": float(np.percentile(control, 99)),
         "memory": float(service.memory("VmHWM") - before),
     }
 
@@ -229,7 +218,8 @@ def campaign(names: list[str], state: Path) -> None:
                 results.save(state, recorded)
                 print(
                     f"{name}: p50 {result['p50'] * 1000:.0f} ms, p99 {result['p99'] * 1000:.0f} ms of "
-                    f"{result['answers']}, {result['memory'] / 2**20:,.0f} MiB",
+                    f"{result['answers']}, control {result['control_p99'] * 1000:.0f} ms, "
+                    f"{result['memory'] / 2**20:,.0f} MiB",
                     flush=True,
                 )
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from tests.torture import determinism, limited, shim
+from tests.torture import attacks, determinism, limited, neighbours, shim
 from tests.torture.broken_files import READERS
 from tests.torture.corpora import CORPORA
 from tests.torture.kills import REPAIRED
@@ -192,6 +192,26 @@ mapped files. `unseen evaluate` compares drawn vectors with each other. The defa
 120,053 images; the table has the rows that were run.
 """
 
+_NEIGHBOURS = f"""## Hostile neighbours
+
+`python -m tests.torture.neighbours`
+
+Stage `ingest` of the miniature project runs beside files of another user: named pipes, sockets and links
+where it looks for what killed processes left, files that it may not read or replace, umask 077. The stage
+runs as root without capabilities, which the permissions of files bind as any other user. A case is a
+violation unless the stage ends within {neighbours.SECONDS:g} s, succeeds with the bytes of an undisturbed run
+or ends with one message and the earlier outputs, and no file of the neighbour is changed or missing.
+"""
+
+_ATTACKS = f"""## Attacks on the service
+
+`python -m tests.torture.attacks`
+
+`unseen serve` answers from a small catalog during each attack of {attacks.DURATION:g} s. A process asks for
+/health and a control in turn: a server of asyncio that answers with a constant. Service, control and
+attackers compete for the cores of one machine; the ratio of the 99th percentiles belongs to the service.
+"Memory": the largest growth of the resident memory of the service. After each attack a photo gets its answer.
+"""
 
 _SABOTAGES = """## Sabotages
 
@@ -374,6 +394,44 @@ def _mutations(results: dict[str, Result]) -> Iterator[str]:
     yield from table(("may change without notice", "reason"), MAY_CHANGE.items())
 
 
+def _neighbours(results: dict[str, Result]) -> Iterator[str]:
+    if not results:
+        return
+    yield _NEIGHBOURS
+    rows = [
+        (name, result["outcome"], len(result["violations"]), f"{result['cpu_seconds']:.1f}", result["commit"])
+        for name, result in results.items()
+    ]
+    yield from table(("neighbour", "outcome", "violations", "CPU s", "commit"), rows)
+    works = sum(result["outcome"] == "works" for result in results.values())
+    violations = sum(bool(result["violations"]) for result in results.values())
+    refused = len(rows) - works
+    yield f"{len(rows)} cases: {works} work, {refused} end with one message, {violations} violations."
+    yield ""
+
+
+def _attacks(results: dict[str, Result]) -> Iterator[str]:
+    if not results:
+        return
+    yield _ATTACKS
+    rows = [
+        (
+            name,
+            result["answers"],
+            *(f"{result[key] * 1000:.0f}" for key in ("p50", "p99", "control_p99")),
+            f"{result['p99'] / result['control_p99']:.1f}",
+            f"{result['memory'] / 2**20:,.0f}",
+            result["commit"],
+        )
+        for name, result in results.items()
+    ]
+    header = ("attack", "answers", "p50, ms", "p99, ms", "p99 of the control, ms", "ratio")
+    yield from table((*header, "memory, MiB", "commit"), rows)
+    fast = sum(result["p99"] < 0.1 for result in results.values())
+    yield f"The p99 of {fast} of {len(rows)} is below 100 ms."
+    yield ""
+
+
 def _sabotages(results: dict[str, Result]) -> Iterator[str]:
     if not results:
         return
@@ -441,6 +499,8 @@ def page(folder: Path = RESULTS) -> str:
         "broken_files": _broken_files,
         "mutations": _mutations,
         "sabotages": _sabotages,
+        "neighbours": _neighbours,
+        "attacks": _attacks,
         "digests": _digests,
         "memory": _memory,
         "determinism": determinism.section,
