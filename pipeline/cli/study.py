@@ -11,6 +11,7 @@ from unseen.experiments.catalogue import (
     OF_USER,
     Catalogued,
     State,
+    as_printed,
     entries,
     missing,
     state_of,
@@ -38,6 +39,7 @@ class Line:
     state: State
     note: str
     reason: str  # why its command does not show the whole item; empty if it does
+    as_printed: str  # its quoted numbers that stay as printed
 
 
 def states() -> list[Line]:
@@ -55,6 +57,8 @@ def line_of(item: Catalogued) -> Line:
         f"`{study.command}`" if study.command else "",
         f"also: {study.shows}" if study.shows else "",
         f"missing: {reason}" if reason and not study.unavailable else "",
+        f"stay as printed: {quoted}" if (quoted := as_printed(item)) else "",
+        f"chosen: {study.chosen}" if study.chosen else "",
         f"the paper prints no {study.unprinted}" if study.unprinted else "",
         study.unavailable,
     ]
@@ -67,6 +71,7 @@ def line_of(item: Catalogued) -> Line:
         state=state_of(item),
         note="; ".join(filter(None, notes)),
         reason=reason,
+        as_printed=quoted,
     )
 
 
@@ -77,12 +82,15 @@ def listing() -> str:
 
 
 def coverage() -> str:
-    """How many items of the papers their commands show as a whole, and how many quoted methods train."""
+    """How many items of the papers their commands show as a whole, of how many nothing is quoted or chosen
+    besides, and how many quoted methods train."""
     items = [item for item in studies().values() if item.is_published and not item.study.unavailable]
-    whole = sum(not missing(item) for item in items)
+    whole = [item for item in items if not missing(item)]
+    own = sum(not as_printed(item) and not item.study.chosen for item in whole)
     quoted = [*quoted_methods().values()]
     return (
-        f"Whole by one command: {whole} of {len(items)} items with results.\n"
+        f"Whole by one command: {len(whole)} of {len(items)} items with results.\n"
+        f"Of these without numbers that stay as printed, and without what the study chooses: {own}.\n"
         f"Quoted methods with a recipe: {sum(quoted)} of {len(quoted)}; the others stay as printed."
     )
 

@@ -186,10 +186,22 @@ def printed(item: Catalogued) -> tuple[Row, ...]:
 
 
 def missing(item: Catalogued) -> str:
-    """What of the item the command of its study does not show; empty if it is whole."""
-    untrained = dict.fromkeys(row.name for row in printed(item) if row.method is None)
-    rows = f"rows of methods without a recipe, which stay as printed: {', '.join(untrained)}"
-    return "; ".join(filter(None, (item.study.missing, rows if untrained else "", item.study.unavailable)))
+    """What of the item the command of its study does not show; empty if it is whole: if it trains each row
+    that the paper trained, on each of its data sets. Quoted numbers stay as printed."""
+    untrained = [row.name for row in printed(item) if row.method is None and not row.quoted]
+    sets = {row.dataset for row in printed(item)} - set(item.study.datasets)
+    lacking = [
+        f"{kind}: {', '.join(dict.fromkeys(names))}"
+        for kind, names in (("rows", untrained), ("data sets", sets))
+        if names
+    ]
+    return "; ".join(filter(None, (item.study.missing, *lacking, item.study.unavailable)))
+
+
+def as_printed(item: Catalogued) -> str:
+    """The quoted numbers of an item that stay as printed: columns, and rows of methods without a recipe."""
+    names = dict.fromkeys(row.name for row in printed(item) if row.method is None and row.quoted)
+    return ", ".join(filter(None, (item.study.quoted, *names)))
 
 
 def state_of(item: Catalogued) -> State:

@@ -60,6 +60,8 @@ class Study(Strict):
     analyze_reduce: Reduce | None = None  # also histograms of reduced embeddings (analyze.reduce)
     shows: str = ""  # what the report shows in addition to the table, and where
     missing: str = ""  # what of the item is not shown
+    quoted: str = ""  # which columns the paper quotes, so that they stay as printed
+    chosen: str = ""  # what the paper does not state, so that the study chooses it
     unprinted: str = ""  # what the paper does not print, so that nothing is compared with it
     command: str = ""  # without rows: the command that shows the item
     unavailable: str = ""  # without rows: why it cannot be obtained

@@ -15,9 +15,9 @@ tools.docs.published` writes this page from `pipeline/experiments/printed/*.yaml
 
 Numbers are percent as printed, except density and decay. Column "recipe" contains the recipe of this project
 that reproduces the row, and the values that it must have ([papers.md](papers.md) lists the options). Network,
-dimensions and size are empty if the paper does not state them. *Italic* rows are quoted by the paper from
-other papers. A number with † is not reliable; the reason is below the table. ? is a number that is not
-legible. Names are without citation marks.
+dimensions and size are empty if the paper does not state them. *Italic* rows are quoted: the paper copies
+them from other papers, or evaluates weights of others. A number with † is not reliable; the reason is below
+the table. ? is a number that is not legible. Names are without citation marks.
 """
 _METRICS = {
     "map_at_r": "MAP@R",

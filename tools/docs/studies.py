@@ -8,11 +8,17 @@ from unseen.experiments.catalogue import studies
 from unseen.experiments.printed.model import papers
 
 _STATES = {
-    "complete": "the command trains all rows and the report compares them with the printed numbers",
+    "complete": "the command trains each row that the paper trained, and the report compares them",
     "partial": "as complete, without the parts that the note names",
     "command": "another command shows the item",
     "unavailable": "cannot be obtained; the note gives the reason",
 }
+_WHOLE = """\
+An item is whole if it is complete or has a command. A complete table has all data sets of the printed one.
+Rows that the paper quotes, or evaluates with weights of others, stay as printed beside ours, unless their
+method has a recipe. What the paper does not state, such as the values of an axis, the study chooses. The
+note names both.
+"""
 _HEAD = """# Studies
 
 A study is a table or figure of a paper as data: rows (a method and changes of its recipe), data sets, seeds,
@@ -126,6 +132,7 @@ def markdown() -> str:
     parts += [f"- {state}: {meaning}." for state, meaning in _STATES.items()]
     parts += [
         "",
+        _WHOLE,
         coverage(),
         "The items that are not whole, and why:",
         "",

@@ -13,8 +13,8 @@ Conditions (`backbone` by the name in a recipe, `dim`, `size` in pixels) are rea
 group, else from the table; null means "not stated". A tag of weights in `backbone` (`resnet50.tv_in1k`:
 torchvision's) is part of the condition; without a tag any weights of the network meet it. `method` is the
 recipe that reproduces the row, and `recipe` contains the values that its resolved recipe must have. `loss_of`
-is a recipe with the same loss whose other values differ. `quoted`: the paper copies the row from another
-paper. `reduced`: by PCA after training.
+is a recipe with the same loss whose other values differ. `quoted`: the paper did not train the row: it
+copies it from another paper, or evaluates weights of others. `reduced`: by PCA after training.
 """
 
 import re
