@@ -210,6 +210,8 @@ def _joined(address: str, of_the_run: bool) -> Iterator[str]:
         if of_the_run:
             cluster, remedy = f"The private Ray cluster of this run, at {address},", _RUN_AGAIN
         reason = str(error).strip().splitlines()[0]
+        if "version mismatch" in reason.lower():  # the versions follow in further lines
+            reason, remedy = " ".join(str(error).split()), "Install the same versions here and there."
         raise UserError(f"{cluster} cannot be joined: {reason}", remedy) from error
     try:
         if of_the_run:

@@ -29,6 +29,7 @@ _ENDED = (
     "  Run the same command again. Trainings resume from the last checkpoint."
 )
 _INTERVAL = 0.5  # seconds between two looks at them
+_START_SECONDS = 600.0  # in which a raylet that runs must register
 _AGENTS = "agents"  # file of their process ids
 # Processes that end may still create files in the directory $1.
 _AFTER_DEATH = """read nothing
@@ -70,11 +71,8 @@ def private_cluster(processes: int, gpu: bool, object_store: int) -> Iterator[st
                 _init(processes, gpu, object_store, directory, others)
             except Exception as error:  # the types of Ray differ: Exception, RuntimeError, ConnectionError
                 keep = True
-                raise UserError(
-                    f"Ray did not start on this machine: {(str(error) or repr(error)).splitlines()[0]}",
-                    "One of its processes was killed, or the memory or a limit (`ulimit -a`) does not "
-                    "suffice. Run the same command again.",
-                ) from error
+                reason, remedy = _cause(error, others)
+                raise UserError(f"Ray did not start on this machine: {reason}", remedy) from error
             started = [
                 process for process in psutil.Process().children(recursive=True) if process not in others
             ]
@@ -125,31 +123,67 @@ def ends_without(has_ended: Callable[[], bool], error: str) -> Iterator[None]:
 
 
 def _init(processes: int, gpu: bool, object_store: int, directory: Path, others: set[psutil.Process]) -> None:
-    """Starts Ray, and once more if its raylet did not register in time (30 s), as on a busy machine.
-    `others`: the children of this process that are not of Ray."""
+    """Starts Ray. `others`: the children of this process that are not of Ray."""
     import ray
 
-    for attempt in (1, 2):
-        try:
-            with _without_api_server():
-                ray.init(
-                    address="local",
-                    num_cpus=processes,
-                    num_gpus=None if gpu else 0,
-                    include_dashboard=False,
-                    log_to_driver=False,
-                    logging_level="warning",
-                    object_store_memory=object_store,
-                    _temp_dir=str(directory),
-                )
-            return
-        except Exception as error:  # Ray raises no narrower type
-            if attempt == 2 or "timed out" not in str(error).lower():
-                raise
-            say("Ray did not start in time on this busy machine: starting it once more ...")
-            started = set(psutil.Process().children(recursive=True)) - others
-            ray.shutdown()
-            _end(list(started))
+    with _without_api_server(), _waiting_for_raylet(others):
+        ray.init(
+            address="local",
+            num_cpus=processes,
+            num_gpus=None if gpu else 0,
+            include_dashboard=False,
+            log_to_driver=False,
+            logging_level="warning",
+            object_store_memory=object_store,
+            _temp_dir=str(directory),
+        )
+
+
+@contextlib.contextmanager
+def _waiting_for_raylet(others: set[psutil.Process]) -> Iterator[None]:
+    """Ray waits until its raylet has registered, for as long as the raylet runs and at most _START_SECONDS.
+
+    Ray itself waits 30 s, which a busy machine exceeds; so it does where its internals differ.
+    """
+    from ray._private import services
+
+    get_node = getattr(services, "get_node", None)
+    if get_node is None:
+        yield
+        return
+
+    def patient(*arguments: object) -> object:
+        began = time.monotonic()
+        while True:
+            try:
+                return get_node(*arguments)
+            except RuntimeError:  # not registered
+                if not _raylet_runs(others) or time.monotonic() - began > _START_SECONDS:
+                    raise
+            time.sleep(_INTERVAL)
+
+    services.get_node = patient
+    try:
+        yield
+    finally:
+        services.get_node = get_node
+
+
+def _raylet_runs(others: set[psutil.Process]) -> bool:
+    started = set(psutil.Process().children(recursive=True)) - others
+    return any(process.name() == "raylet" for process in started if _runs(process))
+
+
+def _cause(error: Exception, others: set[psutil.Process]) -> tuple[str, str]:
+    """Why Ray did not start, and what to do."""
+    if "timed out" in str(error).lower():
+        if _raylet_runs(others):
+            load = f"a load of {os.getloadavg()[0]:.0f} on {os.cpu_count()} cores"
+            reason = f"its raylet did not register within {_START_SECONDS:.0f} s, at {load}."
+            return reason, "Run the same command again when the machine is less busy."
+        return "its raylet ended.", "It was killed, or the memory is full. Run the same command again."
+    remedy = "The memory or a limit (`ulimit -a`) does not suffice. Run the same command again."
+    return (str(error) or repr(error)).splitlines()[0], remedy
 
 
 @contextlib.contextmanager

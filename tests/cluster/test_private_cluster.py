@@ -9,10 +9,12 @@ import textwrap
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from unittest.mock import Mock
 
 import psutil
 import pytest
 
+from unseen.cluster import private
 from unseen.cluster.private import private_cluster
 from unseen.runtime.errors import UserError
 
@@ -84,40 +86,43 @@ def test_a_raylet_that_is_killed_during_the_start_is_a_user_error(
     """Ray raises a plain Exception about half a minute after the death of the raylet."""
     import ray
 
-    def init(**_: object) -> None:
-        raise Exception("The current node timed out during startup. This could happen because")
-
+    error = Exception("The current node timed out during startup. This could happen because")
     monkeypatch.setenv("RAY_TMPDIR", str(short_directory))
-    monkeypatch.setattr(ray, "init", init)
+    monkeypatch.setattr(ray, "init", Mock(side_effect=error))
     with (
-        pytest.raises(UserError, match=r"Ray did not start on this machine: The current node timed out"),
+        pytest.raises(UserError, match=r"Ray did not start on this machine: its raylet ended\.\n  It was"),
         private_cluster(1, False, 80 * 2**20),
     ):
         pass
     (logs,) = short_directory.iterdir()
     assert f"Ray's logs: {logs}" in capsys.readouterr().err
-
-
-def test_a_raylet_that_starts_late_is_started_once_more(
-    short_directory: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    import ray
-
-    errors = [Exception("The current node timed out during startup.")]
-
-    def init(**_: object) -> None:
-        if errors:
-            raise errors.pop()
-
-    monkeypatch.setenv("RAY_TMPDIR", str(short_directory))
-    monkeypatch.setattr(ray, "init", init)
-    with private_cluster(1, False, 80 * 2**20) as name:
-        assert name == "this machine"
-    assert capsys.readouterr().err.count("starting it once more") == 1
-    errors.append(Exception("No space left on device"))
+    monkeypatch.setattr("unseen.cluster.private._raylet_runs", lambda others: True)
+    with (
+        pytest.raises(UserError, match=r"did not register within 600 s, at a load of \d+ on \d+ cores"),
+        private_cluster(1, False, 80 * 2**20),
+    ):
+        pass
+    monkeypatch.setattr(ray, "init", Mock(side_effect=Exception("No space left on device")))
     with pytest.raises(UserError, match="No space left"), private_cluster(1, False, 80 * 2**20):
         pass
-    assert "starting it once more" not in capsys.readouterr().err
+
+
+def test_ray_waits_for_a_raylet_that_runs(short_directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from ray._private import services
+
+    absent = [RuntimeError("not registered")] * 3
+    get_node = Mock(side_effect=[*absent, {"labels": {}}, absent[0]])
+    monkeypatch.setenv("RAY_TMPDIR", str(short_directory))
+    monkeypatch.setattr(services, "get_node", get_node)
+    monkeypatch.setattr(private, "_INTERVAL", 0.0)
+    monkeypatch.setattr(private, "_raylet_runs", lambda others: True)
+    with private._waiting_for_raylet(set()):
+        assert services.get_node("address", "node") == {"labels": {}}
+        monkeypatch.setattr(private, "_raylet_runs", lambda others: False)
+        with pytest.raises(RuntimeError, match="not registered"):
+            services.get_node("address", "node")
+    assert services.get_node is get_node
+    assert get_node.call_count == 5
 
 
 def test_a_process_ends_with_a_message_when_its_cluster_has_ended() -> None:
