@@ -34,18 +34,19 @@ class Needs:
 def needs(params: Params, gpus: int) -> Needs:
     """The needs of parallel stages on a machine with `gpus` GPUs.
 
-    Where the machine has GPUs, Ray also starts trainings and exports on one worker: it gives each a GPU of
-    its own.
+    Where the machine has GPUs, Ray also starts trainings, sweeps and exports of one process: it gives each a
+    GPU of its own.
     Raises UserError for a mistake in a block.
     """
     train = settings(params, "train", TrainSettings)
     export = settings(params, "export", ExportSettings)
     on_gpus = gpus > 0 and train.gpu != "no"
     names = params.read("run.sweeps")
+    trials = max((sweep_settings(definitions(params), name).concurrent for name in names), default=0)
     return Needs(
         train=train.most_workers if train.most_workers > 1 or on_gpus else 0,
         export=export.workers if export.workers > 1 or gpus > 0 else 0,
-        sweep=max((sweep_settings(definitions(params), name).concurrent for name in names), default=0),
+        sweep=trials if trials > 1 or on_gpus else 0,
     )
 
 

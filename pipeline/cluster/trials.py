@@ -1,4 +1,5 @@
-"""Trainings under Ray Tune, one process each, `concurrent` of them at the same time.
+"""Trainings of a sweep, `concurrent` of them at the same time: under Ray Tune, one process each, or, one at a
+time on this machine, in this process without a cluster.
 
 A trial trains on one worker, for any `train.workers`: the loss is that of the global batch either way, and a
 trial that is stopped leaves nothing reserved. The cluster is filled with trials, not with the workers of one.
@@ -12,18 +13,23 @@ import contextlib
 import logging
 import os
 import shutil
+import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-from unseen.cluster.connection import connection, imported
-from unseen.cluster.devices import usable_gpu
+from unseen.cluster.connection import cluster_address, connection, imported, run_cluster_address
+from unseen.cluster.devices import device_here, usable_gpu
 from unseen.runtime.errors import UserError
 from unseen.training.job import Job, Loop
+
+if TYPE_CHECKING:
+    import torch
 
 _REDUCTION = 3
 
@@ -70,6 +76,9 @@ def run_trials(
     from its checkpoint, unless it died before with the same last validation. Raises UserError for a cluster
     without the resources.
     """
+    if concurrent == 1 and cluster_address() is None and run_cluster_address() is None:
+        _run_here(jobs, gpu, _scheduler(metric, rungs) if rungs else None, listener, loop)
+        return
     threads = max(job.threads for job in jobs.values())
     with imported("torch", "pandas"), connection(concurrent, gpu != "no") as cluster:
         bundle = cluster.claim(concurrent, threads, usable_gpu(gpu, cluster))
@@ -100,6 +109,31 @@ def run_trials(
             shutil.rmtree(notes, ignore_errors=True)
 
 
+class _Stopped(BaseException):
+    """Ends a training that the scheduler stops."""
+
+
+def _run_here(
+    jobs: Mapping[int, Job], gpu: str, scheduler: Any, listener: Listener, loop: Loop | None
+) -> None:
+    """Runs the jobs one after the other in this process. `scheduler` is one of Tune, without its cluster."""
+    device, console = device_here(gpu), sys.stderr
+    for number, job in jobs.items():
+        trial = SimpleNamespace(trial_id=str(number))
+        if scheduler is not None:
+            scheduler.on_trial_add(None, trial)
+
+        def report(result: dict[str, Any], number: int = number, trial: Any = trial) -> None:
+            with contextlib.redirect_stderr(console):
+                listener.reported(number, result)
+            if scheduler is not None and scheduler.on_trial_result(None, trial, result) == scheduler.STOP:
+                raise _Stopped
+
+        with contextlib.suppress(_Stopped):
+            _train(job, device, loop, report)
+        listener.completed(number)
+
+
 def _scheduler(metric: str, rungs: Rungs | None) -> Any:
     from ray.tune.schedulers import ASHAScheduler, FIFOScheduler
 
@@ -116,26 +150,33 @@ def _scheduler(metric: str, rungs: Rungs | None) -> Any:
 
 
 def run_trial(config: dict[str, int], jobs: dict[int, Job], gpu: bool, loop: Loop | None) -> None:
-    """The body of a trial, in a process of Tune. It reports its error, so that the text is recorded."""
+    """The body of a trial, in a process of Tune."""
     import torch
     from ray import tune
 
+    device = torch.device("cuda", 0) if gpu else torch.device("cpu")
+    _train(jobs[config["trial"]], device, loop, tune.report)
+
+
+def _train(
+    job: Job, device: "torch.device", loop: Loop | None, report: Callable[[dict[str, Any]], None]
+) -> None:
+    """Trains, and reports each validation with its seconds, and then the end or the text of the error."""
     if loop is None:
         from unseen.training.loop import train
 
         loop = train
     start = time.monotonic()
 
-    def report(metrics: dict[str, Any]) -> None:
-        tune.report({**metrics, "seconds": time.monotonic() - start})
+    def validated(metrics: dict[str, Any]) -> None:
+        report({**metrics, "seconds": time.monotonic() - start})
 
-    device = torch.device("cuda", 0) if gpu else torch.device("cpu")
     try:
         # The stage shows one line per validation.
         with open(os.devnull, "w", encoding="utf-8") as nowhere, contextlib.redirect_stderr(nowhere):
-            loop(jobs[config["trial"]], 0, 1, device, report)
-        tune.report({"ended": True})
+            loop(job, 0, 1, device, validated)
+        report({"ended": True})
     except UserError as error:
-        tune.report({"error": str(error)})
+        report({"error": str(error)})
     except Exception:
-        tune.report({"error": traceback.format_exc()})
+        report({"error": traceback.format_exc()})

@@ -7,7 +7,6 @@ import os
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from importlib import import_module
 from itertools import product
 from pathlib import Path
@@ -74,29 +73,6 @@ def _stage(name: str, *cells: tuple[Any, ...]) -> Callable[[], None]:
             stage.run(*cell)
 
     return run
-
-
-def _sweep() -> None:
-    """Stage `sweep` with its trials one after the other in this process, without Ray."""
-    import torch
-
-    from unseen.experiments.sweep import search
-    from unseen.training.loop import train
-
-    def run_trials(jobs: dict[int, Any], *arguments: Any) -> None:
-        recorder = arguments[5]
-        for number, job in jobs.items():
-            report = partial(_reported, recorder, number)
-            train(job, 0, 1, torch.device("cpu"), report)
-            recorder.reported(number, {"ended": True})
-            recorder.completed(number)
-
-    search.run_trials = run_trials
-    _stage("sweep", CELL[:2])()
-
-
-def _reported(recorder: Any, number: int, metrics: dict[str, Any]) -> None:
-    recorder.reported(number, {**metrics, "seconds": 1.0})
 
 
 def _records() -> None:
@@ -230,7 +206,7 @@ OPERATIONS = (
     ),
     Operation(
         "sweep",
-        _sweep,
+        _stage("sweep", CELL[:2]),
         after=("ingest",),
         outputs=("data/sweep/parts/ms", "data/logs/parts/ms/sweep.json"),
         modules=("unseen.stages.sweep", "unseen.training.loop"),

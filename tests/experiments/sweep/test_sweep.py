@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from unseen.cluster import trials
 from unseen.config.definitions import Definitions
 from unseen.config.inputs import SweepInputs, Trial
 from unseen.config.stages import SweepSettings, TrainSettings
@@ -79,26 +80,37 @@ def trials_of(output: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-@pytest.mark.ray
-@pytest.mark.slow
-@pytest.mark.timeout(180)
-@pytest.mark.usefixtures("ray_cluster")
+@pytest.mark.parametrize(
+    "cluster",
+    [False, pytest.param(True, marks=[pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(180)])],
+)
 def test_a_sweep_stops_bad_trials_and_records_failed_and_best_ones(
-    params: Definitions, root: Path, capsys: pytest.CaptureFixture[str]
+    cluster: bool,
+    params: Definitions,
+    root: Path,
+    capsys: pytest.CaptureFixture[str],
+    request: pytest.FixtureRequest,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """One trial at a time needs no cluster; the same results with one."""
+    if cluster:
+        request.getfixturevalue("ray_cluster")
+    else:
+        monkeypatch.delenv("RAY_ADDRESS", raising=False)
+        monkeypatch.setattr(trials, "connection", None)
     output, log = root / "data/sweep/parts/gsp", root / "log"
     line = run(params, root, [0.8, 0.1, BROKEN, DEFECT, 0.05], output, given_metric(log))
     assert line == "dvc exp run -S '++datasets.parts.methods.gsp.pooling.transport_ratio=0.8'"
-    trials = trials_of(output)
-    assert [(trial["iterations"], trial["stopped_early"]) for trial in trials] == [
+    rows = trials_of(output)
+    assert [(row["iterations"], row["stopped_early"]) for row in rows] == [
         ("16", "False"),
         ("4", "True"),
         ("0", "False"),
         ("0", "False"),
         ("4", "True"),
     ]
-    assert trials[2]["error"] == "The loss is not finite at step 3.\n  Lower the learning rate."
-    assert trials[3]["error"].endswith("ValueError: a defect")
+    assert rows[2]["error"] == "The loss is not finite at step 3.\n  Lower the learning rate."
+    assert rows[3]["error"].endswith("ValueError: a defect")
     assert json.loads((output / "best.json").read_text())["value"] == pytest.approx(0.8)
     assert json.loads((root / "data/logs/parts/gsp/sweep.json").read_text())["seconds"].keys() == set("01234")
     printed = capsys.readouterr()
