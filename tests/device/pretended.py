@@ -206,16 +206,18 @@ class _OnDevice(Tensor):
 
     @staticmethod
     def __new__(cls, values: Tensor) -> "_OnDevice":
-        wrapper: _OnDevice = torch.Tensor._make_wrapper_subclass(
-            cls,
-            values.size(),
-            strides=values.stride(),
-            storage_offset=values.storage_offset(),
-            dtype=values.dtype,
-            layout=values.layout,
-            device=GPU,
-            requires_grad=False,
-        )
+        # A view, made in inference mode, of a tensor that was made outside must be no tensor of that mode.
+        with torch.inference_mode(False):
+            wrapper: _OnDevice = torch.Tensor._make_wrapper_subclass(
+                cls,
+                values.size(),
+                strides=values.stride(),
+                storage_offset=values.storage_offset(),
+                dtype=values.dtype,
+                layout=values.layout,
+                device=GPU,
+                requires_grad=False,
+            )
         wrapper.values = values
         return wrapper
 
@@ -282,6 +284,9 @@ def _dispatched(operator: Any, arguments: Sequence[Any], options: dict[str, Any]
         return None
     if name == "_has_compatible_shallow_copy_type":
         return False
+    if packet is _aten.to:  # in inference mode; elsewhere only its parts arrive
+        with _Device():
+            return operator.decompose(*arguments, **options)
     tensors = [value for value in tree_leaves((arguments, options)) if isinstance(value, Tensor)]
     on_device = [tensor for tensor in tensors if isinstance(tensor, _OnDevice)]
     named = options.get("device")
