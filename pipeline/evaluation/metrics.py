@@ -71,13 +71,15 @@ def quick_metrics(
     labels: Int64[np.ndarray, "N"],
     recall_at: tuple[int, ...] = (1,),
     label: str | None = None,
+    engine: Engine | None = None,
+    counter: TileCounter = NumpyGallery,
 ) -> dict[str, float]:
     """Averages over all rows as queries in all other rows: keys recall_at_<K>, r_precision and map_at_r.
 
-    Raises UserError if no class has two rows.
+    `engine`, `counter`: as `per_query` takes them. Raises UserError if no class has two rows.
     """
     rows = Rows(np.arange(len(labels), dtype=np.int64), labels, embeddings)
-    return averages(per_query(rows, rows, recall_at, label=label))
+    return averages(per_query(rows, rows, recall_at, label=label, engine=engine, counter=counter))
 
 
 def averages(result: PerQuery) -> dict[str, float]:

@@ -1,10 +1,18 @@
-"""Validation: retrieval among the held-out images (pipeline/data/class_split.py)."""
+"""Validation: retrieval among the held-out images (pipeline/data/class_split.py).
+
+Ranks are counted on the device of the training. A search by FAISS on a GPU would allocate memory of its own
+there, beside that of torch.
+"""
+
+from functools import partial
 
 import torch
 import torch.distributed as dist
 
 from unseen.data.class_split import ClassSplit
+from unseen.evaluation.counted_gallery import NumpyGallery, TileCounter
 from unseen.evaluation.metrics import Rows, averages, per_query, quick_metrics
+from unseen.runtime.device.counted_gallery import TorchGallery
 from unseen.runtime.device.world import world_size
 from unseen.runtime.errors import UserError
 from unseen.training.row_embedder import RowEmbedder
@@ -18,8 +26,10 @@ def validate(embedder: RowEmbedder, split: ClassSplit) -> dict[str, float]:
     Rank 0 ranks and sends the numbers to the others: workers on different machines must not differ in the
     last digit, or they would stop at different steps.
     """
-    embeddings = embedder.embed(split.validation_rows).cpu().numpy()
-    metrics = quick_metrics(embeddings, split.validation_labels) if embedder.worker.rank == 0 else {}
+    embeddings, metrics = embedder.embed(split.validation_rows).cpu().numpy(), {}
+    if embedder.worker.rank == 0:
+        counter = _counter(embedder.worker.device)
+        metrics = quick_metrics(embeddings, split.validation_labels, engine="counting", counter=counter)
     return _on_every_worker(metrics, embedder.worker.device)
 
 
@@ -45,7 +55,13 @@ def watch_test(embedder: RowEmbedder) -> dict[str, float]:
         Rows(rows[side], labels[side], embeddings[side])
         for side in (shards.is_query[rows], shards.is_gallery[rows])
     )
-    return _on_every_worker(averages(per_query(queries, gallery, (1,))), embedder.worker.device)
+    counter = _counter(embedder.worker.device)
+    result = per_query(queries, gallery, (1,), engine="counting", counter=counter)
+    return _on_every_worker(averages(result), embedder.worker.device)
+
+
+def _counter(device: torch.device) -> TileCounter:
+    return partial(TorchGallery, device=str(device)) if device.type == "cuda" else NumpyGallery
 
 
 def _on_every_worker(metrics: dict[str, float], device: torch.device) -> dict[str, float]:

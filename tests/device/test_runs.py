@@ -58,6 +58,7 @@ def _trained_and_exported(root: Path, method: str) -> None:
                 )  # fmt: skip
             assert record.refused == []
             assert (record.launches.total() > 1000) == (device == GPU)
+            assert (record.launches["searchsorted"] > 0) == (device == GPU)  # validations
             vectors.append(read(root / device.type / "out/test-untrained.arrow").embedding)
     on_cpu, on_gpu = rows
     assert log_of(training)["host"]["device"] == "pretended"
