@@ -35,6 +35,7 @@ from ray.train.torch import TorchConfig, TorchTrainer
 
 from unseen.cluster.connection import Cluster, alive_nodes, lost_nodes
 from unseen.cluster.console import Console, copied
+from unseen.cluster.notice import noticing
 from unseen.cluster.shared import require_shared, require_shared_on_nodes
 from unseen.runtime.cores import loader_threads_of
 from unseen.runtime.errors import UserError
@@ -74,7 +75,7 @@ def fit(
     with _run_directory(job) as directory:
         console = directory / "console"
         shared = job.shards if job.shards.is_dir() else None
-        config = {
+        config: dict[str, Any] = {
             "job": job,
             "shared": shared,
             "console": console,
@@ -92,6 +93,7 @@ def fit(
                 arguments["worlds"] = worlds
             try:
                 with copied(console), _handler_of_ctrl_c():
+                    config["notice"] = directory / f"notice-{number}"
                     result = trainer(work, train_loop_config=config, **arguments).fit()
                     return dict(result.return_value)
             except (WorkerGroupError, PreemptionError) as error:
@@ -201,12 +203,6 @@ def work(config: dict[str, Any]) -> dict[str, Any]:
     import ray.train.torch
     import torch
 
-    loop = config["loop"]
-    if loop is None:
-        from unseen.training.loop import train
-
-        loop = functools.partial(train, preempted=_preemption())
-
     job: Job = config["job"]
     if config["shared"] is not None:
         require_shared(config["shared"])
@@ -219,13 +215,24 @@ def work(config: dict[str, Any]) -> dict[str, Any]:
     sys.stderr = Console(config["console"], config["columns"])
     logging.getLogger("ray.train").setLevel(logging.CRITICAL)  # the stage prints the error, once
     try:
-        result = loop(job, context.get_world_rank(), context.get_world_size(), device)
+        with noticing(config["notice"], _preemption()) as preempted:
+            loop = config["loop"]
+            if loop is None:
+                from unseen.training.loop import train
+
+                loop = functools.partial(train, report=_report, preempted=preempted)
+            result = loop(job, context.get_world_rank(), context.get_world_size(), device)
     except Exception as error:
         problem = memory_problem(error)
         if problem is None:
             raise
         raise problem from error  # with a RuntimeError of one of several workers, the run would start again
     return {"result": result, "began": began, "ended": time.time()}
+
+
+def _report(metrics: dict[str, Any]) -> None:
+    """Tells Ray Train the iteration and the metrics of a validation. All workers report."""
+    ray.train.report(metrics)
 
 
 def _preemption() -> Callable[[], bool]:

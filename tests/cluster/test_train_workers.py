@@ -338,6 +338,7 @@ def test_a_worker_whose_memory_is_full_ends_the_run_with_a_message(
     ]
     training = job(tmp_path, recipe("baseline"))
     config = {"job": training, "shared": None, "loop": loop, "console": tmp_path / "console", "columns": None}
+    config["notice"] = tmp_path / "notice"
     with pytest.raises(UserError, match=r"2\.00 GiB could not be allocated") as caught:
         train_workers.work(config)
     with pytest.raises(UserError, match=r"2\.00 GiB"):
