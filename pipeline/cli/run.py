@@ -44,8 +44,9 @@ def run(arguments: Sequence[str], jobs: int | None) -> int:
         repair_graph_lock()
     if jobs != 1 and (jobs is not None or cluster_address() is not None):
         _require_number_of_workers(params)
-    if jobs is None and cluster_address() is not None:
-        jobs = slots(params, *resources(_CLUSTER_LOG))
+    if cluster_address() is not None:
+        of_cluster = resources(_CLUSTER_LOG)
+        jobs = slots(params, *of_cluster) if jobs is None else jobs
     if jobs is None or jobs == 1:
         status = run_in_sequence(arguments)
     else:

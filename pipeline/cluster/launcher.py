@@ -68,11 +68,12 @@ class RunCluster:
 
 
 def resources(log: Path) -> tuple[int, int]:
-    """The CPUs and GPUs of the cluster of RAY_ADDRESS. Raises UserError if it cannot be reached."""
+    """The CPUs and GPUs of the cluster of RAY_ADDRESS. Raises UserError if it cannot be reached, or if one of
+    its nodes lacks the project."""
     process = _start(1, log)
     line, _ = process.communicate()
     if not line:
-        raise _ended("The Ray cluster of this run did not start", log)
+        raise _ended("The Ray cluster of this run cannot be used", log)
     answer = json.loads(line)
     return answer["cpus"], answer["gpus"]
 

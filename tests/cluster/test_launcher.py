@@ -1,5 +1,6 @@
 """The private Ray cluster that the stages of a parallel run share."""
 
+import contextlib
 import json
 import os
 import signal
@@ -11,11 +12,13 @@ import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import psutil
 import pytest
 
-from unseen.cluster.connection import RUN_CLUSTER
+from unseen.cluster import run_cluster
+from unseen.cluster.connection import RUN_CLUSTER, Cluster
 from unseen.cluster.launcher import RunCluster, resources
 from unseen.runtime.errors import UserError
 from unseen.runtime.stage import PARENT, ROOT
@@ -244,3 +247,22 @@ def test_refuses_an_absent_cluster_of_ray_address(tmp_path: Path, monkeypatch: p
     assert cluster.environment("sweep") == {}, "the stages connect to the cluster of RAY_ADDRESS"
     with pytest.raises(UserError, match="no Ray cluster answers there"):
         resources(tmp_path / "cluster.log")
+
+
+def test_a_node_without_the_project_stops_the_run_before_its_first_stage(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster = Cluster(private=False, name="a cluster", cpus=8, gpus=0)
+    required = Mock(side_effect=UserError("Node b of the cluster does not have /shared.", "Mount it."))
+    monkeypatch.setenv(PARENT, "1")
+    monkeypatch.setattr(sys, "argv", ["run_cluster", "1"])
+    monkeypatch.setattr(run_cluster, "end_with_parent", lambda parent: None)
+    monkeypatch.setattr(run_cluster, "connection", lambda *_, **__: contextlib.nullcontext(cluster))
+    monkeypatch.setattr(run_cluster, "require_shared_on_nodes", required)
+    with pytest.raises(SystemExit):
+        run_cluster.main()
+    assert "Node b of the cluster does not have /shared." in capsys.readouterr().err
+    required.side_effect = None
+    monkeypatch.setenv(PARENT, "1")
+    run_cluster.main()
+    assert capsys.readouterr().out == '{"environment": {}, "cpus": 8, "gpus": 0}\n'
