@@ -29,10 +29,16 @@ def gated_job(root: Path, segments: int) -> Job:
 
 
 def train(job: Job, rank: int, world: int, device: torch.device, report: Any = None) -> dict[str, Any]:
-    """As the loop of the project; a step begins when `opened` allows it. Records the number of workers."""
+    """As the loop of the project under Ray; a step begins when `opened` allows it. Records the steps with
+    their number of workers, and how many were recorded before each start."""
+    from unseen.cluster.notice import noticing
     from unseen.training import loop
 
     step = loop.train_step
+    starts = starts_of(job.root)
+    if rank == 0:
+        with (job.root / "starts").open("a", encoding="utf-8") as file:
+            file.write(f"{len(steps_of(job.root))}\n")
 
     def gated(*arguments: Any) -> Any:
         number = arguments[1].step
@@ -45,8 +51,8 @@ def train(job: Job, rank: int, world: int, device: torch.device, report: Any = N
 
     loop.train_step = gated
     try:
-        with double_precision():
-            return loop.train(job, rank, world, device, report)
+        with double_precision(), noticing(job.root / f"notice-{len(starts)}", lambda: False) as preempted:
+            return loop.train(job, rank, world, device, report, preempted)
     finally:
         loop.train_step = step
 
@@ -56,6 +62,18 @@ def open_until(root: Path, step: int) -> None:
     partial = root / "opened.new"
     partial.write_text(str(step), encoding="utf-8")
     os.replace(partial, root / "opened")
+
+
+def steps_of(root: Path) -> list[int]:
+    """The steps that began, in order; a step that began again is there twice."""
+    path = root / "steps"
+    return [int(line.split()[0]) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def starts_of(root: Path) -> list[int]:
+    """For each start of the workers, the number of steps that had begun before."""
+    path = root / "starts"
+    return [int(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
 def last_step(root: Path) -> tuple[int, int]:
