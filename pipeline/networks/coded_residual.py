@@ -48,6 +48,16 @@ class CodedResidualTransform(nn.Module):
 
     def forward(self, features: Float[Tensor, "B L H W"], dim: int | None = None) -> Float[Tensor, "B D"]:
         """The first `dim` values of the embedding; None: all."""
+        concatenated = self.hidden(features)
+        last_bias: Tensor = self.second_bias
+        last_weight: Tensor = self.second_weight
+        if dim is not None:  # a slice, even of everything, costs a copy of the gradient
+            last_bias, last_weight = last_bias[:dim], last_weight[..., :dim]
+        return torch.addmm(last_bias, concatenated, last_weight.flatten(0, 1))
+
+    def hidden(self, features: Float[Tensor, "B L H W"]) -> Float[Tensor, "B _"]:
+        """What the last linear layer reads: the hidden vectors of the networks side by side, divided by their
+        number."""
         wide = full_precision(features)
         # Half precision is too coarse for sums over P of softplus of dot products over L.
         with without_autocast(features):
@@ -58,19 +68,13 @@ class CodedResidualTransform(nn.Module):
             hidden = functional.gelu(
                 torch.addmm(self.first_bias, residuals.flatten(0, 1), self.first_weight[0])
             )
-            concatenated = hidden.unflatten(0, residuals.shape[:2]).mean(1)
-        else:
-            bias = self.first_bias.view(networks, 1, -1)
-            hidden = functional.gelu(torch.baddbmm(bias, residuals.transpose(0, 1), self.first_weight))
-            # The mean of M linear maps is one linear map of the M concatenated hidden vectors, which saves M
-            # x B x D values. The vectors are divided by M, because they are smaller than the gradient of the
-            # map.
-            concatenated = hidden.transpose(0, 1).flatten(1) / networks
-        last_bias: Tensor = self.second_bias
-        last_weight: Tensor = self.second_weight
-        if dim is not None:  # a slice, even of everything, costs a copy of the gradient
-            last_bias, last_weight = last_bias[:dim], last_weight[..., :dim]
-        return torch.addmm(last_bias, concatenated, last_weight.flatten(0, 1))
+            return hidden.unflatten(0, residuals.shape[:2]).mean(1)
+        bias = self.first_bias.view(networks, 1, -1)
+        hidden = functional.gelu(torch.baddbmm(bias, residuals.transpose(0, 1), self.first_weight))
+        # The mean of M linear maps is one linear map of the M concatenated hidden vectors, which saves M
+        # x B x D values. The vectors are divided by M, because they are smaller than the gradient of the
+        # map.
+        return hidden.transpose(0, 1).flatten(1) / networks
 
 
 class CodedResidualBranches(nn.Module):
