@@ -60,6 +60,10 @@ def on_cached_maps(recipe: Recipe, layout: Layout, classes: int, samples: int, s
     The recipe's network is built, without its weights, because the head depends on its shapes. Raises
     UserError as `initial_method` does.
     """
+    if recipe.training.start != "random":
+        raise UserError(
+            "training.start of a head on cached maps is random.", "Remove training.start from its recipe."
+        )
     bare = recipe.backbone.model_copy(update={"pretrained": False, "checkpoint": None})
     method = initial_method(recipe.model_copy(update={"backbone": bare}), classes, samples, seed)
     backbone = CachedBackbone(layout, method.backbone.stages)

@@ -122,6 +122,11 @@ class Training(Strict):
     # this selects nothing
     watch_test: bool = False
     selection_metric: Literal["map_at_r", "recall_at_1", "r_precision"] = "map_at_r"
+    # the last linear layer of each head: as the method draws it, or the principal directions of what it reads
+    # (pipeline/training/principal_start.py)
+    start: Literal["random", "principal"] = Field(
+        default="random", exclude_if=lambda start: start == "random"
+    )
 
     @model_validator(mode="after")
     def _validates(self) -> "Training":

@@ -25,6 +25,7 @@ from unseen.training.optimizer import build_optimizer
 from unseen.training.pace import CheckpointPace
 from unseen.training.passes import require_rows_alone
 from unseen.training.precision import with_effective_precision
+from unseen.training.principal_start import start_at_principal_directions
 from unseen.training.record import Record
 from unseen.training.row_embedder import RowEmbedder
 from unseen.training.state import identity, state_directory
@@ -130,7 +131,10 @@ def _parts(
     sampler = _sampler(shards, split, recipe, job.seed)
     place = (worker.rank, worker.world, worker.loader_threads)
     loader = TrainLoader(shards, split.rows, split.labels, sampler, recipe.input, *place)
-    return sampler, loader, _learner(job, recipe, split, worker)
+    learner = _learner(job, recipe, split, worker)
+    if recipe.training.start == "principal":
+        start_at_principal_directions(learner.method, recipe, shards, split.rows)
+    return sampler, loader, learner
 
 
 def _sampler(shards: Shards, split: ClassSplit, recipe: Recipe, seed: int) -> Sampler:
