@@ -1,6 +1,10 @@
 """The command `unseen claims`."""
 
-from collections.abc import Mapping
+import contextlib
+import os
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Executor, ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 
 from unseen.cli.ladder import groups_of
@@ -13,8 +17,11 @@ from unseen.experiments.claims.photos import Plan
 from unseen.experiments.claims.results import load
 from unseen.experiments.claims.run import RESULTS, lines, run
 from unseen.experiments.claims.state import built_in_state_of, state_of
+from unseen.experiments.claims.whole_photos import RESULTS as WHOLE
+from unseen.experiments.claims.whole_photos import run_whole, whole_photos
 from unseen.runtime.errors import UserError
 from unseen.runtime.setting_names import suggestion
+from unseen.runtime.stage import end_with_parent
 from unseen.runtime.text import aligned
 
 
@@ -39,16 +46,19 @@ def listing() -> str:
 def computed(
     names: tuple[str, ...],
     studies: tuple[str, ...],
-    photos: Path,
+    photos: tuple[Path, ...],
     output: Path,
     weights: Mapping[str, Path],
     groups: Path | None,
     seeds: int,
     at_most: int,
     download: bool,
+    splits: int | None = None,
+    jobs: int = 1,
 ) -> str:
     """Computes claims (all without a name) and returns their verdicts; or computes studies and returns their
-    numbers. Raises UserError as `run` and `run_studies` do."""
+    numbers. splits: test folds of whole networks; None: heads on frozen networks. jobs: processes that train
+    whole networks. Raises UserError as `run`, `run_whole` and `run_studies` do."""
     all_claims, all_studies = claims(), frozen_studies()
     for name in studies:
         if name not in all_studies:
@@ -69,6 +79,10 @@ def computed(
     if studies:
         text = "".join(f"{line}\n" for line in study_lines(run_studies(all_studies, all_claims, plan)))
         return f"{text}{output / STUDIES}\n"
+    if splits is not None:
+        with processes(jobs) as pool:
+            whole = run_whole(all_claims, whole_photos(), plan, splits, pool)
+        return "".join(f"{line}\n" for line in [*lines(all_claims, whole), f"{output / WHOLE}"])
     results = run(all_claims, plan)
     return "".join(f"{line}\n" for line in [*lines(all_claims, results), f"{output / RESULTS}"])
 
@@ -81,6 +95,17 @@ def computed_built_in(names: tuple[str, ...], output: Path, seeds: int) -> str:
     chosen = names or tuple(all_claims.claims)
     results = run_built_in(all_claims, built_in(), chosen, output, tuple(range(seeds)))
     return "".join(f"{line}\n" for line in [*lines(all_claims, results), f"{output / BUILT_IN}"])
+
+
+@contextlib.contextmanager
+def processes(jobs: int) -> Iterator[Executor | None]:
+    """Processes that end with this one; None: this one computes."""
+    if jobs == 1:
+        yield None
+        return
+    context, parent = get_context("spawn"), (os.getpid(),)
+    with ProcessPoolExecutor(jobs, context, initializer=end_with_parent, initargs=parent) as pool:
+        yield pool
 
 
 def _require_known(names: tuple[str, ...], all_claims: Claims) -> None:

@@ -80,7 +80,7 @@ def records(experiment: Experiment, runner: Runner, store: Store) -> dict[Run, R
             missing.setdefault(_digest(settings[run]), []).append(run)
     needed = [equal[0] for equal in missing.values()]
     if needed:
-        say(f"{experiment.name}: {_cost(map(runner.recipe, needed))}")
+        say(f"{experiment.name}: {cost(map(runner.recipe, needed))}")
     with Progress(experiment.name, len(settings), "runs") as progress:
         progress.resume_at(len(result))
         for run, record in runner.compute(needed):
@@ -92,7 +92,8 @@ def records(experiment: Experiment, runner: Runner, store: Store) -> dict[Run, R
     return {run: result[run] for run in settings}
 
 
-def _cost(recipes: Iterable[Recipe]) -> str:
+def cost(recipes: Iterable[Recipe]) -> str:
+    """The trainings of these recipes in words."""
     steps = [(recipe.training.iterations, recipe.batch.size) for recipe in recipes]
     trainings = sum(iterations > 0 for iterations, _ in steps)
     images = sum(iterations * size for iterations, size in steps)

@@ -135,6 +135,7 @@ def ladder(
     unseen claims --photos grocery --weights vit-tiny=vit.safetensors
     unseen claims irt-koleo crt-over-ms --photos photos --download --seeds 3
     unseen claims --study irt-table-9 --photos photos --download    the rows of a study, as heads
+    unseen claims --photos grocery --photos caltech --whole -j 2    whole networks, trained on two sets
     unseen claims --built-in                                       whole networks on generated images
     """,
 )
@@ -146,7 +147,28 @@ def ladder(
     multiple=True,
     help="A study of docs/frozen_studies.md in place of claims; several are possible.",
 )
-@click.option("--photos", type=PATH, help="Photos in one folder per class.")
+@click.option(
+    "--photos",
+    type=PATH,
+    multiple=True,
+    help="Photos in one folder per class; with --whole several sets, over which a verdict holds.",
+)
+@click.option(
+    "--whole",
+    "is_whole",
+    is_flag=True,
+    help="Train whole networks that start from their published weights, in place of heads: hours.",
+)
+@click.option(
+    "--splits",
+    type=click.IntRange(1),
+    default=2,
+    show_default=True,
+    help="With --whole: divisions of the classes of each set.",
+)
+@click.option(
+    "-j", "--jobs", type=click.IntRange(1), default=1, show_default=True, help="With --whole: processes."
+)
 @click.option(
     "--built-in",
     "is_built_in",
@@ -179,7 +201,10 @@ def claims(
     names: tuple[str, ...],
     listed: bool,
     studies: tuple[str, ...],
-    photos: Path | None,
+    photos: tuple[Path, ...],
+    is_whole: bool,
+    splits: int,
+    jobs: int,
     is_built_in: bool,
     output: Path,
     weights: dict[str, Path],
@@ -188,8 +213,8 @@ def claims(
     seeds: int,
     at_most: int,
 ) -> None:
-    """Test claims of the papers: paired comparisons of heads on a frozen network, on photos, or of small
-    whole networks on generated images.
+    """Test claims of the papers: paired comparisons of heads on a frozen network or of whole networks, on
+    photos, or of small whole networks on generated images.
 
     CLAIM is a name of --list; without one, all claims are computed. OUTPUT keeps the maps of the networks and
     a record of each training, with which a second call continues. docs/claims.md states the rule of the
@@ -201,17 +226,23 @@ def claims(
         sys.stdout.write(listing())
         return
     if is_built_in:
-        if photos is not None or studies or weights or groups is not None or download:
+        if photos or is_whole or studies or weights or groups is not None or download:
             raise click.UsageError(
-                "--built-in has images and networks of its own: leave out --photos, --study, --weights, "
-                "--groups and --download."
+                "--built-in has images and networks of its own: leave out --photos, --whole, --study, "
+                "--weights, --groups and --download."
             )
         sys.stdout.write(computed_built_in(names, output, seeds))
         return
-    if photos is None:
+    if not photos:
         raise click.UsageError("--photos is missing: name a folder with one folder of photos per class.")
     if names and studies:
         raise click.UsageError("name claims or --study, not both.")
+    if is_whole and (studies or groups is not None):
+        raise click.UsageError(
+            "--whole has divisions of its own and no studies: leave out --groups and --study."
+        )
+    if not is_whole and len(photos) > 1:
+        raise click.UsageError("heads on a frozen network take one --photos; --whole takes several.")
     sys.stdout.write(
         computed(
             names,
@@ -223,5 +254,7 @@ def claims(
             seeds=seeds,
             at_most=at_most,
             download=download,
+            splits=splits if is_whole else None,
+            jobs=jobs,
         )
     )

@@ -5,7 +5,7 @@ embedded as the rows of `unseen study --mini`. built_in.yaml defines the images 
 claims that cannot be put to this setting.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -82,7 +82,7 @@ def run_built_in(
     Raises UserError for fewer than two seeds, and if no claim can be put to this setting.
     """
     require_seeds(seeds)
-    chosen = _chosen(claims, setting, names)
+    chosen = chosen_claims(claims, setting.excluded, names)
     arms = dict.fromkeys(arm for claim in chosen.values() for arm in arms_of(claim))
     recipes = {arm: whole(claims, setting, arm).recipe() for arm in arms}
     shards = generated_shards(output, setting.source)
@@ -92,7 +92,8 @@ def run_built_in(
     floors = grid([FLOOR], places, seeds)
     trainings = tuple(run for arm in arms for run in grid([arm], [place_of[arm]], seeds))
     experiment = Experiment("claims", floors + trainings)
-    values = records(experiment, WholeRunner(shards, recipes), Store(output / RECORDS))
+    of_network = {(arm, recipe.backbone.name): recipe for arm, recipe in recipes.items()}
+    values = records(experiment, WholeRunner({split: shards}, of_network), Store(output / RECORDS))
     results = Results(
         data=split,
         photos=len(shards),
@@ -113,12 +114,12 @@ def run_built_in(
     return results
 
 
-def _chosen(claims: Claims, setting: BuiltIn, names: Sequence[str]) -> dict[str, Claim]:
-    """The named claims that can be put to this setting. Raises UserError if there is none."""
-    chosen = {name: claims.claims[name] for name in names if name not in setting.excluded}
+def chosen_claims(claims: Claims, excluded: Mapping[str, str], names: Sequence[str]) -> dict[str, Claim]:
+    """The named claims that can be put to a setting. Raises UserError if there is none."""
+    chosen = {name: claims.claims[name] for name in names if name not in excluded}
     if not chosen:
         raise UserError(
-            f"{names[0]} is not compared on the built-in set: {setting.excluded[names[0]]}",
-            "Compute it on photos: --photos.",
+            f"{names[0]} is not compared with whole networks: {excluded[names[0]]}",
+            "Compute it on photos: --photos, without --whole.",
         )
     return chosen

@@ -26,7 +26,7 @@ class Plan:
     claims.yaml. groups: group of each class, for a second split. at_most: photos of a class. download: other
     networks may be downloaded."""
 
-    photos: Path
+    photos: tuple[Path, ...]  # folders; heads take one
     output: Path
     names: tuple[str, ...]
     weights: Mapping[str, Path]
@@ -80,7 +80,8 @@ def computed(
     The splits are half of the classes at random, and half of the groups. Raises UserError for photos that
     cannot be read, and for too few classes.
     """
-    photos = photos_of(plan.photos, plan.at_most)
+    (folder,) = plan.photos
+    photos = photos_of(folder, plan.at_most)
     tests = {"random": grouped(photos.labels, 0.5, 1, 0).test}
     if plan.groups is not None:
         tests["groups"] = grouped(photos.labels, 0.5, 1, 0, plan.groups).test
@@ -94,7 +95,7 @@ def computed(
     )
     values = records(Experiment(title, floors + trainings), runner, Store(plan.output / RECORDS))
     fields = {
-        "data": plan.photos.resolve().name,
+        "data": folder.resolve().name,
         "photos": len(photos.paths),
         "classes": len(set(photos.labels)),
         "test_classes": {split: len(test) for split, test in tests.items()},

@@ -1,22 +1,29 @@
-"""Runs of whole networks on the generated images of built_in.yaml: a row is an arm of the claims."""
+"""Runs of whole networks, on generated images and on photos: a row is an arm of the claims."""
 
 import shutil
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from concurrent.futures import Executor
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
 from unseen.config.inputs import digest
 from unseen.config.stages import TrainSettings
-from unseen.data.ingest.ingest import ingest
+from unseen.data.heif import readable
+from unseen.data.ingest.collection import Collection as Listing
+from unseen.data.ingest.collection import Picture
+from unseen.data.ingest.ingest import ingest, write
 from unseen.data.ingest.settings import IngestSettings, PartsSource
 from unseen.data.shards import Shards
 from unseen.evaluation.class_means import record_of
 from unseen.evaluation.record import FLOOR, Record, Run
+from unseen.frozen.head_runner import Photos
 from unseen.methods.settings import Recipe
+from unseen.runtime.digest import sha256_of
 from unseen.training.export.features import load_network
 from unseen.training.job import job_of
 from unseen.training.loop import train
@@ -36,52 +43,95 @@ def generated_shards(output: Path, source: PartsSource) -> Shards:
     return Shards(directory)
 
 
+def photo_shards(
+    output: Path, name: str, folder: Path, photos: Photos, classes: Collection[str], test: Collection[str]
+) -> Shards:
+    """The shards of the photos of some classes with these test classes, which the first run writes."""
+    rows = [
+        (path.relative_to(folder).as_posix(), sha256, label)
+        for path, sha256, label in zip(*photos, strict=True)
+        if label in classes
+    ]
+    directory = output / "whole" / digest([rows, sorted(test)]) / "data/shards" / name
+    if not directory.is_dir():
+        directory.parent.mkdir(parents=True, exist_ok=True)
+        pictures = [Picture(path, label, "test" if label in test else "train") for path, _, label in rows]
+        listed = Listing(str(folder), pictures, partial(_read, folder))
+        write(listed, listed.in_order(), IngestSettings(), directory, name, 1)
+    return Shards(directory)
+
+
+def _read(folder: Path, name: str) -> bytes:
+    return readable((folder / name).read_bytes())
+
+
+class _Task(NamedTuple):
+    """A run with all that computes its record, for another process."""
+
+    run: Run
+    settings: dict[str, Any]
+    recipe: Recipe
+    shards: Path
+
+
 class WholeRunner:
-    """Runs of whole networks (experiments/experiment.py). A place is `network/data set`; the row FLOOR is the
+    """Runs of whole networks (experiments/experiment.py). A place is `network/split`; the row FLOOR is the
     features of the untrained network, those of the first arm that has it."""
 
-    def __init__(self, shards: Shards, recipes: Mapping[str, Recipe]) -> None:
-        """recipes: by arm."""
-        self._shards, self._recipes = shards, recipes
+    def __init__(
+        self,
+        shards: Mapping[str, Shards],
+        recipes: Mapping[tuple[str, str], Recipe],
+        pool: Executor | None = None,
+    ) -> None:
+        """shards: by split. recipes: by arm and network. pool: processes that train; None: this one does."""
+        self._shards, self._recipes, self._pool = shards, recipes, pool
 
     def recipe(self, run: Run) -> Recipe:
+        network, _ = run.place.split("/")
         if run.row != FLOOR:
-            return self._recipes[run.row]
-        recipe = self._recipes[self._arm(run)]
-        training = recipe.training.model_copy(update={"iterations": 0})
+            return self._recipes[run.row, network]
+        recipe = next(recipe for (_, name), recipe in self._recipes.items() if name == network)
+        training = recipe.training.model_copy(update={"iterations": 0, "start": "random"})
         return recipe.model_copy(update={"training": training})
 
     def settings(self, run: Run) -> dict[str, Any]:
+        _, split = run.place.split("/")
+        recipe = self.recipe(run).model_dump(mode="json")
+        if (checkpoint := recipe["backbone"]["checkpoint"]) is not None:
+            recipe["backbone"]["checkpoint"] = sha256_of(Path(checkpoint))
         return {
             "version": VERSION,
-            "recipe": self.recipe(run).model_dump(mode="json"),
-            "images": self._shards.fingerprint,
+            "recipe": recipe,
+            "images": self._shards[split].fingerprint,
             "seed": run.seed,
             "network": "features" if run.row == FLOOR else "last",
         }
 
     def compute(self, runs: Sequence[Run]) -> Iterator[tuple[Run, Record]]:
-        torch.set_num_threads(1)  # sums of several threads round differently
-        yield from ((run, self._record(run)) for run in runs)
+        tasks = [
+            _Task(run, self.settings(run), self.recipe(run), self._shards[run.place.split("/")[1]].directory)
+            for run in runs
+        ]
+        yield from (map if self._pool is None else self._pool.map)(_computed, tasks)
 
-    def _arm(self, run: Run) -> str:
-        network, _ = run.place.split("/")
-        return next(arm for arm, recipe in self._recipes.items() if recipe.backbone.name == network)
 
-    def _record(self, run: Run) -> Record:
-        """Trains an arm, evaluates it on the test images and deletes the model."""
-        begin, cpu = time.process_time(), torch.device("cpu")
-        shards, recipe, machine = self._shards, self.recipe(run), TrainSettings(loader_threads=1)
-        root = shards.directory.parents[2]
-        arm = self._arm(run) if run.row == FLOOR else run.row
-        job = job_of(shards.directory.name, arm, run.seed, recipe, root, machine, str(VERSION))
-        last = train(job, 0, 1, cpu)
-        model = root / "data/models" / job.name
-        method = load_network(model, "features" if run.row == FLOOR else "last").method
-        test = shards.rows("test")
-        vectors = RowEmbedder(method, shards, recipe, Worker(0, 1, cpu)).embed(test).numpy()
-        labels = shards.labels[test].astype(np.int64)
-        noise = {name: float(last[name]) for name in ("direction_covariance",) if name in last}
-        record = record_of(self.settings(run), vectors, labels, shards.class_names, noise, begin)
-        shutil.rmtree(model)
-        return record
+def _computed(task: _Task) -> tuple[Run, Record]:
+    """Trains an arm, evaluates it on the test images and deletes the model."""
+    torch.set_num_threads(1)  # sums of several threads round differently
+    begin, cpu = time.process_time(), torch.device("cpu")
+    run, settings, recipe, directory = task
+    network, split = run.place.split("/")
+    root, shards = directory.parents[2], Shards(directory)
+    machine = TrainSettings(loader_threads=1)
+    job = job_of(split, f"{network}-{run.row}", run.seed, recipe, root, machine, str(VERSION))
+    last = train(job, 0, 1, cpu)
+    model = root / "data/models" / job.name
+    method = load_network(model, "features" if run.row == FLOOR else "last").method
+    test = shards.rows("test")
+    vectors = RowEmbedder(method, shards, recipe, Worker(0, 1, cpu)).embed(test).numpy()
+    labels = shards.labels[test].astype(np.int64)
+    noise = {name: float(last[name]) for name in ("direction_covariance",) if name in last}
+    record = record_of(settings, vectors, labels, shards.class_names, noise, begin)
+    shutil.rmtree(model)
+    return run, record

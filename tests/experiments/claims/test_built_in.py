@@ -120,7 +120,7 @@ def test_refuses_an_excluded_claim_and_options_of_photos(
     tiny: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for arguments, message in (
-        (["timing"], "timing is not compared on the built-in set: It is about time."),
+        (["timing"], "timing is not compared with whole networks: It is about time."),
         (["poling"], "There is no claim poling"),
         (["--photos", str(tiny)], "leave out --photos"),
     ):
