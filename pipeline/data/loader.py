@@ -68,7 +68,8 @@ class TrainLoader:
 
     Threads, workers and restarts do not change them. `rows` are the row ids to train on and `labels` their
     labels, both in the order of the labels of the sampler. Rank `rank` of `world` gets the slice [rank B /
-    world, (rank + 1) B / world) of each global batch. Raises UserError if B is not divisible by `world`.
+    world, (rank + 1) B / world) of each global batch. `pinned`: images are written into memory from which a
+    GPU copies. Raises UserError if B is not divisible by `world`.
     """
 
     def __init__(
@@ -81,6 +82,7 @@ class TrainLoader:
         rank: int = 0,
         world: int = 1,
         threads: int = 1,
+        pinned: bool = False,
     ) -> None:
         size = sampler.batch.size
         if size % world:
@@ -94,7 +96,7 @@ class TrainLoader:
         if not 0 <= rank < world:
             raise ValueError(f"rank {rank} of {world} workers")
         self.shards, self.rows, self.labels = shards, rows, labels
-        self.sampler, self.input, self.threads = sampler, input, threads
+        self.sampler, self.input, self.threads, self.pinned = sampler, input, threads, pinned
         self._transform = None if input.module is None else OutsideTransform(input)
         self.slice = slice(rank * size // world, (rank + 1) * size // world)
 
@@ -109,7 +111,8 @@ class TrainLoader:
         draw = self.sampler.draw(step)
         positions, keys = draw.positions[self.slice], draw.keys[self.slice].tolist()
         rows = self.rows[positions].tolist()
-        images = _fresh((len(rows), self.input.size, self.input.size, 3), np.uint8).permute(0, 3, 1, 2)
+        shape = (len(rows), self.input.size, self.input.size, 3)
+        images = _fresh(shape, np.uint8, self.pinned).permute(0, 3, 1, 2)
         planes = images.numpy()
 
         def write(index: int, scratch: Scratch) -> None:
@@ -127,7 +130,8 @@ class TrainLoader:
 class EvalLoader:
     """Centre crops of the images of `rows` in their order: (images, row ids) in batches of `batch_size`.
 
-    The last batch may be smaller. An image with a box is first cropped to the box.
+    The last batch may be smaller. An image with a box is first cropped to the box. `pinned`: as in
+    TrainLoader.
     """
 
     def __init__(
@@ -137,9 +141,10 @@ class EvalLoader:
         input: Input,
         batch_size: int,
         threads: int = 1,
+        pinned: bool = False,
     ) -> None:
         self.pictures, self.rows, self.input = pictures, rows, input
-        self.batch_size, self.threads = batch_size, threads
+        self.batch_size, self.threads, self.pinned = batch_size, threads, pinned
 
     def __len__(self) -> int:
         return -(-len(self.rows) // self.batch_size)
@@ -151,7 +156,7 @@ class EvalLoader:
 
     def _job(self, first: int) -> tuple[tuple[Tensor, Tensor], list[_Part]]:
         rows = self.rows[first : first + self.batch_size].astype(np.int64)
-        images = _fresh((len(rows), 3, self.input.size, self.input.size), np.uint8)
+        images = _fresh((len(rows), 3, self.input.size, self.input.size), np.uint8, self.pinned)
         planes = images.numpy()
 
         def write(index: int, scratch: Scratch) -> None:
@@ -194,11 +199,11 @@ def _transformed(
     return result
 
 
-def _fresh(shape: tuple[int, ...], kind: type[np.generic]) -> Tensor:
-    """Memory for a batch from NumPy, which requests huge pages from Linux.
-
-    The first access to the pages of torch.empty takes longer than the normalisation.
-    """
+def _fresh(shape: tuple[int, ...], kind: type[np.generic], pinned: bool = False) -> Tensor:
+    """Memory for a batch from NumPy, which requests huge pages from Linux: the first access to the pages of
+    torch.empty takes longer than the normalisation. Pinned memory comes from torch, which uses it again."""
+    if pinned:
+        return torch.empty(shape, dtype=torch.from_numpy(np.empty(0, kind)).dtype, pin_memory=True)
     return torch.from_numpy(np.empty(shape, kind))
 
 

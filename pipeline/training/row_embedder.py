@@ -46,7 +46,8 @@ class RowEmbedder:
         longest = math.ceil(math.ceil(len(rows) / BATCH) / world_size()) * BATCH
         share = rows[self.worker.rank * longest : (self.worker.rank + 1) * longest]
         device, embeddings = self.worker.device, torch.zeros(longest, self.method.dim)
-        loader = EvalLoader(self.shards, share, self.recipe.input, BATCH, self.worker.loader_threads)
+        threads, pinned = self.worker.loader_threads, device.type == "cuda"
+        loader = EvalLoader(self.shards, share, self.recipe.input, BATCH, threads, pinned)
         visible = label is not None and self.worker.rank == 0
         self.method.eval()
         with Progress(str(label), len(share), "images") if visible else contextlib.nullcontext() as progress:

@@ -129,7 +129,7 @@ def _parts(
 ) -> tuple[Sampler, TrainLoader, Learner]:
     """Sampler, loader and learner of a phase."""
     sampler = _sampler(shards, split, recipe, job.seed)
-    place = (worker.rank, worker.world, worker.loader_threads)
+    place = (worker.rank, worker.world, worker.loader_threads, worker.device.type == "cuda")
     loader = TrainLoader(shards, split.rows, split.labels, sampler, recipe.input, *place)
     learner = _learner(job, recipe, split, worker)
     if recipe.training.start == "principal":

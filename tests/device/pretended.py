@@ -71,12 +71,13 @@ _WITHOUT_KERNEL = {
 @dataclass
 class Record:
     """waits: operations for which the host waits. awaited: copies to the host that were queued before and are
-    awaited. Copies: the places in the code and bytes of each. launches: operations on the device by name; a
-    GPU starts a kernel for most of them and several for some. on_host: those on tensors of the host.
-    refused: operations that mix devices."""
+    awaited. pinned: bytes of each copy into pinned memory of the host; of each copy between the devices
+    likewise. launches: operations on the device by name; a GPU starts a kernel for most of them and several
+    for some. on_host: those on tensors of the host. refused: operations that mix devices."""
 
     waits: list[str] = field(default_factory=list)
     awaited: int = 0
+    pinned: list[int] = field(default_factory=list)
     pinned_to_device: list[int] = field(default_factory=list)
     pageable_to_device: list[int] = field(default_factory=list)
     to_host: list[int] = field(default_factory=list)
@@ -402,6 +403,8 @@ def _pin(tensor: Tensor, *_: Any) -> Tensor:
     with _disable_current_modes():  # the copy is no operation of the program
         copy = tensor.clone(memory_format=torch.preserve_format)
     _pinned.add(copy.untyped_storage())
+    for record in _records:
+        record.pinned.append(copy.nbytes)
     return copy
 
 

@@ -77,6 +77,7 @@ def _copies() -> None:
         there.to(torch.float64)
     assert record.pageable_to_device == [32]
     assert record.pinned_to_device == [32, 8]
+    assert record.pinned == [32]
     assert record.to_host == [32]
     assert len(record.waits) == 1
     assert record.launches == {"_to_copy": 1}

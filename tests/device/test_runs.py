@@ -58,6 +58,9 @@ def _trained_and_exported(root: Path, method: str) -> None:
                 )  # fmt: skip
             assert record.refused == []
             assert (record.launches.total() > 1000) == (device == GPU)
+            training_batch = 12 * 3 * 32 * 32
+            assert (training_batch in record.pinned_to_device) == (device == GPU)
+            assert training_batch not in record.pinned  # images are decoded into pinned memory
             assert (record.launches["searchsorted"] > 0) == (device == GPU)  # validations
             vectors.append(read(root / device.type / "out/test-untrained.arrow").embedding)
     on_cpu, on_gpu = rows

@@ -15,7 +15,8 @@ T = TypeVar("T")
 class HostToDevice:
     """Copies tensors of the host to `device`: to a GPU from pinned memory, on a stream of its own.
 
-    So a copy and the work that was queued before overlap. Work that is queued later waits for the copy.
+    A tensor that is not pinned is first copied to such memory. A copy and the work that was queued before
+    overlap. Work that is queued later waits for the copy.
     """
 
     def __init__(self, device: torch.device) -> None:
