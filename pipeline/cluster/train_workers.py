@@ -207,9 +207,9 @@ def work(config: dict[str, Any]) -> dict[str, Any]:
     if config["shared"] is not None:
         require_shared(config["shared"])
     context = ray.train.get_context()
-    loader_threads = job.loader_threads or loader_threads_of(context.get_local_world_size())
-    job = dataclasses.replace(job, loader_threads=loader_threads)
     device = ray.train.torch.get_device()
+    of_worker = loader_threads_of(context.get_local_world_size(), device.type)
+    job = dataclasses.replace(job, loader_threads=job.loader_threads or of_worker)
     if device.type == "cuda":
         torch.cuda.set_device(device)
     sys.stderr = Console(config["console"], config["columns"])

@@ -132,7 +132,7 @@ class Embedder:
         """
         pictures = pictures_of(pictures)
         rows = np.arange(len(pictures), dtype=np.int64)
-        threads = loader_threads or loader_threads_of(1)
+        threads = loader_threads or loader_threads_of(1, self._device.type)
         loader = EvalLoader(Pictures(pictures), rows, self.input, BATCH, threads)
         is_bfloat16 = self.precision == "bfloat16"
         with torch.autocast(self._device.type, dtype=torch.bfloat16, enabled=is_bfloat16):

@@ -18,7 +18,9 @@ def usable_cores() -> int:
     return cores if quota == "max" else min(cores, math.ceil(int(quota) / int(period)))
 
 
-def loader_threads_of(processes: int) -> int:
+def loader_threads_of(processes: int, device: str = "cpu") -> int:
     """How many threads decode images in each of `processes` processes of this machine: an equal share of its
-    cores, at least 1 and at most 8. More threads decode faster than one GPU computes."""
-    return max(1, min(8, usable_cores() // processes))
+    cores, at least 1. At most 8 for a network on the CPU, which computes more slowly than they decode; a GPU
+    waits for photos of several megapixels with any number of cores."""
+    share = max(1, usable_cores() // processes)
+    return share if device == "cuda" else min(8, share)

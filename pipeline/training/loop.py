@@ -62,7 +62,7 @@ def train(
     clock = Clock()
     with reproducible(device, job.threads):
         with clock.phase("start_up"):
-            loader_threads = job.loader_threads or loader_threads_of(world)
+            loader_threads = job.loader_threads or loader_threads_of(world, device.type)
             run = start_or_resume(begin(job, Worker(rank, world, device, loader_threads, preempted), clock))
         for row in run.record.rows:
             _report(row, report)

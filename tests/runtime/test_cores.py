@@ -56,3 +56,4 @@ def test_processes_share_the_cores_for_their_loaders(
 ) -> None:
     monkeypatch.setattr(cores, "usable_cores", lambda: cores_here)
     assert loader_threads_of(processes) == expected
+    assert loader_threads_of(processes, "cuda") == max(1, cores_here // processes)

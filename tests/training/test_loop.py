@@ -202,7 +202,7 @@ def test_loader_threads_are_a_setting_or_the_share_of_a_worker(
         raise Killed(worker.loader_threads)
 
     monkeypatch.setattr(loop, "begin", begin)
-    monkeypatch.setattr(loop, "loader_threads_of", lambda workers: 4 + workers)
+    monkeypatch.setattr(loop, "loader_threads_of", lambda workers, device: 4 + workers)
     with pytest.raises(Killed) as caught:
         loop.train(dataclasses.replace(job(tmp_path, recipe("baseline")), loader_threads=setting), 0, 1, CPU)
     assert caught.value.args == (expected,)

@@ -75,7 +75,7 @@ def export_model(
     Raises UserError if a file of the model is missing, the model does not accept images at `settings.scales`,
     an image cannot be decoded, or an embedding is not a finite unit vector.
     """
-    data, embed = Shards(shards), embed or LocalEmbedder(settings, loader_threads_of(1))
+    data, embed = Shards(shards), embed or LocalEmbedder(settings, loader_threads_of(1, device().type))
     scales, protocol = settings.scales, training_settings(model).protocol
     with atomic_directory(output) as directory:
         written: dict[tuple[str, bool, str], Path] = {}  # (sha256 of the weights, with a head, split) -> file
