@@ -113,15 +113,21 @@ def finish(reductions: Iterable[Reduction]) -> None:
             reduction.work.wait()
         sizes = [parameter.numel() for parameter in reduction.bucket]
         *means, shares = reduction.flat.div_(world_size()).split([*sizes, len(sizes)])
+        present: list[Tensor] = []
+        of_present: list[Tensor] = []
         for parameter, mean, share in zip(reduction.bucket, means, shares, strict=True):
             if parameter.grad is None:
                 undecided.append((parameter, mean, share))
             else:
-                parameter.grad = _in_strides_of(parameter, mean)
+                parameter.grad = _in_strides_of(parameter)
+                present.append(parameter.grad)
+                of_present.append(mean.view_as(parameter))
+        if present:
+            torch._foreach_copy_(present, of_present)  # few launches on a GPU
     if undecided:
         of_all = torch.stack([share.to(undecided[0][2]) for _, _, share in undecided])
         for (parameter, mean, _), share in zip(undecided, of_all.tolist(), strict=True):
-            parameter.grad = _in_strides_of(parameter, mean) if share else None
+            parameter.grad = _in_strides_of(parameter).copy_(mean.view_as(parameter)) if share else None
 
 
 def buckets(parameters: Iterable[Parameter]) -> Iterator[list[Parameter]]:
@@ -160,13 +166,12 @@ def _all_gather(rows: Tensor) -> Tensor:
     return torch.cat(pieces)
 
 
-def _in_strides_of(parameter: Parameter, mean: Tensor) -> Tensor:
-    """The elements `mean` in the order of `parameter`: in its gradient if that has the strides of the
-    parameter, else in a new tensor."""
+def _in_strides_of(parameter: Parameter) -> Tensor:
+    """Memory for a gradient in the strides of `parameter`: its gradient if it has them, else a new tensor."""
     gradient = parameter.grad
     if gradient is None or gradient.stride() != parameter.stride():
-        gradient = torch.empty_like(parameter)
-    return gradient.copy_(mean.view_as(parameter))
+        return torch.empty_like(parameter)
+    return gradient
 
 
 def assert_same_on_all_workers(module: torch.nn.Module) -> None:

@@ -171,6 +171,8 @@ def _waits(rank: int) -> dict[str, list[str]]:
         waits[case] = record.waits
         assert record.refused == []
         assert parameters["unused"].grad is None
+        assert record.launches["_foreach_copy_"] == (1 if elements > 1 else 3)  # one for a bucket
+        assert record.launches["copy_"] == 0
     return waits
 
 
