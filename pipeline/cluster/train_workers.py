@@ -44,6 +44,7 @@ from unseen.runtime.memory import memory_problem
 from unseen.runtime.names import say
 from unseen.runtime.progress import terminal_columns
 from unseen.training.job import Job, Loop
+from unseen.training.staging import staged
 from unseen.training.worker import stays
 
 RESIZE_SECONDS = 60.0  # between two comparisons of the number of workers with the resources
@@ -215,6 +216,7 @@ def work(config: dict[str, Any]) -> dict[str, Any]:
     sys.stderr = Console(config["console"], config["columns"])
     logging.getLogger("ray.train").setLevel(logging.CRITICAL)  # the stage prints the error, once
     try:
+        job = staged(job)
         with noticing(config["notice"], _preemption()) as preempted:
             loop = config["loop"]
             if loop is None:

@@ -19,6 +19,7 @@ from unseen.runtime.files import require_writable, write_json
 from unseen.runtime.names import say
 from unseen.runtime.trackers import require_packages
 from unseen.training.job import Job, Loop, possible_worlds
+from unseen.training.staging import staged
 
 
 def run_training(job: Job, settings: TrainSettings, loop: Loop | None = None) -> dict[str, Any]:
@@ -59,7 +60,7 @@ def _train_here(job: Job, gpu: str, loop: Loop | None) -> dict[str, Any]:
         from unseen.training.loop import train
 
         loop = train
-    result = loop(job, 0, 1, device)
+    result = loop(staged(job), 0, 1, device)
     _add_to_log(job, train_seconds=round(time.time() - began, 3))
     return result
 

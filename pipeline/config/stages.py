@@ -109,6 +109,8 @@ class TrainSettings(Strict):
     trackers: tuple[AnyTracker, ...] = ()  # copies of the numbers for dashboards (runtime/trackers.py)
     # images of a worker whose activations are in memory at a time; None: its whole slice of the batch
     images_per_pass: Count | None = None
+    # a directory on a disk of each node, to which its first worker copies the shards; None: no copy
+    stage_shards: str | None = None
 
     @field_validator("workers")
     @classmethod

@@ -46,6 +46,7 @@ class Job:
     checkpoint_every: int = 100  # iterations; never changes a result
     trackers: tuple[AnyTracker, ...] = ()  # get the numbers (live.py)
     images_per_pass: int | None = None  # of a worker (passes.py): changes results by rounding
+    stage_shards: Path | None = None  # a disk of the node (staging.py)
     code: str = ""  # digest of the code that the training can reach
 
     def __post_init__(self) -> None:
@@ -99,6 +100,7 @@ def job_of(
         checkpoint_every=machine.checkpoint_every,
         trackers=machine.trackers,
         images_per_pass=machine.images_per_pass,
+        stage_shards=None if machine.stage_shards is None else root / machine.stage_shards,
         code=code,
     )
 
