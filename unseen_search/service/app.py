@@ -272,7 +272,7 @@ def _token_check(token: str | None) -> Callable[..., None]:
     """A dependency that refuses a request without the token in `Authorization: Bearer TOKEN`."""
     bearer = HTTPBearer(auto_error=False)
 
-    def check(given: Annotated[HTTPAuthorizationCredentials | None, Depends(bearer)]) -> None:
+    async def check(given: Annotated[HTTPAuthorizationCredentials | None, Depends(bearer)]) -> None:
         if token is None:
             return
         text = "" if given is None else given.credentials

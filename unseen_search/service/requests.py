@@ -4,6 +4,7 @@ import asyncio
 import re
 
 from fastapi import HTTPException, Request
+from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -27,7 +28,7 @@ class Heads:
         await self._app(scope, receive, send)
 
 
-def require_known_parameters(request: Request) -> None:
+async def require_known_parameters(request: Request) -> None:
     """Refuses a parameter in the address that its path does not have."""
     known = {field.alias for field in request.scope["route"].dependant.query_params}
     if unknown := sorted(set(request.query_params) - known):
@@ -61,12 +62,12 @@ async def photos_of(request: Request, settings: ServiceSettings) -> list[bytes]:
     kind = request.headers.get("content-type", "")
     if kind.lower().startswith("application/json"):
         raise HTTPException(415, f"The body is JSON. {_FORMS}")
-    return (
-        _files(bytes(content), kind) if kind.lower().startswith("multipart/form-data") else [bytes(content)]
-    )
+    if kind.lower().startswith("multipart/form-data"):
+        return await run_in_threadpool(_files, content, kind)  # copies of 20 MB
+    return [bytes(content)]
 
 
-def _files(content: bytes, kind: str) -> list[bytes]:
+def _files(content: bytearray, kind: str) -> list[bytes]:
     """The files of a form."""
     match = _BOUNDARY.search(kind)
     if match is None:
@@ -82,5 +83,5 @@ def _files(content: bytes, kind: str) -> list[bytes]:
         head, _, value = part.partition(b"\r\n\r\n")
         if not value or len(head) > _HEAD or not _FILE.search(head):
             raise HTTPException(422, "A part of the form is no photo; parameters belong into the address.")
-        files.append(value)
+        files.append(bytes(value))
     return files
