@@ -54,6 +54,7 @@ _CONTENT_POLICY = (
     "style-src 'unsafe-inline'; script-src 'unsafe-inline'"
 )
 THUMBNAIL = 220  # pixels of the longer side
+_REFUSAL = 0.25  # seconds: clients that try again at once would take all time of the event loop
 _PAGE = (Path(__file__).parent / "page.html").read_text(encoding="utf-8")
 
 
@@ -153,6 +154,7 @@ def create_app(directory: Path, settings: ServiceSettings) -> FastAPI:
         """Only the requests above the limit of all addresses, or of one, are refused."""
         address = request.client.host if request.client else ""
         if photos.total() >= most or photos[address] >= most * settings.client_share:
+            await asyncio.sleep(_REFUSAL)
             raise _busy()
         photos[address] += 1
         try:
