@@ -56,8 +56,10 @@ def _verified(out: Any, root: Path, progress: Progress) -> Output:
     actual = {path for path in paths if not out.dvcignore.is_ignored_file(str(path))}
     problems: dict[str, str] = {}
     repaired: list[str] = []
-    if not expected:
+    if not expected and cache is not None:
         problems[str(top.relative_to(root))] = "its list of files is missing in DVC's cache"
+    elif not expected and _hash(top, actual) != out.hash_info.value:  # of a directory outside of the cache
+        problems[str(top.relative_to(root))] = "differs"
     is_cached = bool(expected) and cache is not None
     for path in sorted(expected.keys() | actual):
         name = str(path.relative_to(root))
@@ -101,6 +103,18 @@ def _recorded(out: Any) -> Iterator[tuple[Path, str]]:
         return
     for key, _, info in out.get_obj() or ():
         yield top.joinpath(*key), info.value
+
+
+def _hash(top: Path, files: set[Path]) -> str:
+    """DVC's hash of a directory with these files."""
+    from dvc_data.hashfile.hash_info import HashInfo
+    from dvc_data.hashfile.tree import Tree
+
+    tree = Tree()
+    for path in files:
+        tree.add(path.relative_to(top).parts, None, HashInfo("md5", _md5(path)))
+    tree.digest()
+    return str(tree.hash_info.value)
 
 
 def _md5(path: Path) -> str:

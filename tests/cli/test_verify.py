@@ -18,9 +18,9 @@ stages:
   train:
     cmd: >-
       mkdir -p data/models && cat source source > data/models/weights && cp source data/models/recipe &&
-      cp source log && cp source source.json
+      cp source log && cp source source.json && mkdir -p plots/of && cp source plots/of/git
     deps: [source]
-    outs: [data/models, log]
+    outs: [data/models, log, plots: {cache: false}]
     metrics:
     - source.json: {cache: false}
 """
@@ -37,7 +37,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ["git", "init", "-q"],
         [*dvc, "init", "-q"],
         [*dvc, "repro", "-q"],
-        ["git", "add", "source.json", "dvc.lock"],
+        ["git", "add", "source.json", "dvc.lock", "plots"],
         [*git, "commit", "-qm", "all"],
     ):
         subprocess.run(command, cwd=root, check=True, capture_output=True)
@@ -49,6 +49,7 @@ def test_an_undamaged_project_has_no_problem(project: Path) -> None:
     assert {path: (output.files, output.size) for path, output in verified.items()} == {
         "data/models": (2, 12),
         "log": (1, 4),
+        "plots": (1, 4),
         "source.json": (1, 4),
     }
     assert all(output.problems == {} for output in verified.values())
@@ -119,6 +120,15 @@ def test_each_printed_remedy_repairs_what_it_is_printed_for(
     assert findings(project, monkeypatch) == []
     assert {path: path.read_bytes() for path in objects(project).values()} == before
     assert (weights.read_text(), metrics.read_text()) == ("12341234", "1234")
+
+
+def test_compares_a_folder_outside_of_the_cache(project: Path) -> None:
+    """DVC keeps no list of its files."""
+    (project / "plots/of/git").write_text("1235")
+    (output,) = [output for output in outputs(project) if output.problems]
+    assert (output.problems, output.source) == ({"plots": "differs"}, "git")
+    subprocess.run(["git", "checkout", "--", "plots"], cwd=project, check=True, capture_output=True)
+    assert all(output.problems == {} for output in outputs(project))
 
 
 def test_names_missing_and_additional_files(project: Path) -> None:
