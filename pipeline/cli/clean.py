@@ -139,7 +139,9 @@ def _print(lines: Iterator[str]) -> None:
 
 
 def _confirmed(size: int) -> bool:
-    """Asks on a terminal; without one the answer is no."""
+    """Asks on a terminal; without one, or without anything to remove, the answer is no."""
+    if not size:
+        return False
     if not sys.stdin.isatty():
         sys.stdout.write(f"{mebibytes(size)} can be removed: `unseen clean --yes`.\n")
         return False
