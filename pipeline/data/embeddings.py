@@ -22,6 +22,7 @@ from jaxtyping import Bool, Float32, Int64
 from unseen.data.tables import read_table
 from unseen.runtime.errors import UserError
 from unseen.runtime.files import atomic_file
+from unseen.runtime.sealed import restore
 
 SCHEMA_VERSION = 2  # of the file
 UNIT = 1e-3  # largest difference of a stored norm from 1; the error of float32 normalisation is 1e-6
@@ -125,7 +126,7 @@ def read(path: Path) -> Embeddings:
     if (digest := _sha256(rows)) != (written := stated(b"sha256")):
         raise UserError(
             f"{path} is damaged: its values have sha256 {digest}, it was written with {written}.",
-            "Delete it, then run `dvc repro`, which restores it or exports it again.",
+            restore(path),
         )
     return rows
 

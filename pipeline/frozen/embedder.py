@@ -157,7 +157,7 @@ def require_distinct(embedder: Embedder) -> None:
 def _remedy(is_network: bool) -> str:
     if is_network:
         return "Name other weights with --weights, or another network with --network."
-    return "Train the model again, or restore the file with `dvc checkout`."
+    return "Train the model again, or use another one."
 
 
 def _drawn(seed: int) -> bytes:

@@ -25,11 +25,11 @@ from unseen.methods.settings import Recipe, Training, parse_recipe
 from unseen.runtime.digest import sha256_of
 from unseen.runtime.errors import UserError
 from unseen.runtime.files import atomic_file, regular, unreadable_is_an_error, write_json
+from unseen.runtime.sealed import restore
 
 SCHEMA_VERSION = 1  # of the directory; files of unreleased versions have none
 Weights = Literal["weights", "last", "untrained", "best_on_test"]
 _RETRAIN = "Train the model: `dvc repro` does it."
-_FETCH = "Train the model again, or restore the file with `dvc checkout`."
 
 
 @dataclass(frozen=True)
@@ -107,9 +107,11 @@ def load_method(directory: Path, weights: Weights = "weights") -> LoadedModel:
     except FileNotFoundError:
         raise UserError(f"{path} is missing.", _RETRAIN) from None
     except SafetensorError as error:
-        raise UserError(f"{path} is damaged: {error}.", _FETCH) from error
+        raise UserError(f"{path} is damaged: {error}.", restore(path)) from error
     if recorded not in (None, digest):
-        raise UserError(f"{path} is damaged or was replaced: its sha256 is not that in {where.name}.", _FETCH)
+        raise UserError(
+            f"{path} is damaged or was replaced: its sha256 is not that in {where.name}.", restore(path)
+        )
     expected, shapes = (
         {name: value.shape for name, value in each.items()} for each in (saved_state(method), state)
     )
@@ -168,9 +170,9 @@ def _read_recipe(path: Path) -> dict[str, Any]:
         except (FileNotFoundError, NotADirectoryError):
             raise UserError(f"{path} is missing.", _RETRAIN) from None
         except ValueError as error:
-            raise UserError(f"{path} is damaged: {error}.", _FETCH) from error
+            raise UserError(f"{path} is damaged: {error}.", restore(path)) from error
     if not isinstance(content, dict):
-        raise UserError(f"{path} is damaged: it contains no object.", _FETCH)
+        raise UserError(f"{path} is damaged: it contains no object.", restore(path))
     if content.get("schema_version") != SCHEMA_VERSION:
         raise UserError(
             f"{path} has schema version {content.get('schema_version')}, this version of unseen reads "

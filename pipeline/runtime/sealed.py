@@ -8,6 +8,7 @@ object of the sha256 of each file.
 import csv
 import hashlib
 import json
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,12 @@ DIGESTS = "digests.json"
 def recompute(stage: str) -> str:
     """The remedy for a damaged output of a stage. The first command removes damaged copies of DVC's cache."""
     return f"Run `unseen doctor --verify`, then `dvc repro --force --single-item {stage}`."
+
+
+def restore(path: Path) -> str:
+    """The remedy for a damaged file of the project whose stage the reader does not know. DVC reads a file
+    again only if its time or size changed."""
+    return f"Run `unseen doctor --verify`, then `rm {shlex.quote(str(path))} && dvc repro`."
 
 
 def write_sealed(path: Path, content: dict[str, Any]) -> None:
