@@ -63,7 +63,7 @@ bench: $(VENV)/.development-$(FAISS)
 
 torture: $(VENV)/.development-$(FAISS)
 	$(if $(CORPORA),python -m tests.torture.corpora "$(CORPORA)" && $(APART) python -m tests.torture.broken_files "$(CORPORA)")
-	@for campaign in determinism mutations kills memory file_operations clusters resizes sabotages neighbours attacks; do \
+	@for campaign in determinism mutations kills memory file_operations clusters resizes sabotages neighbours attacks remedies; do \
 	  echo "== $$campaign"; $(APART) python -m tests.torture.$$campaign; done
 	python -m tools.docs.reliability > docs/.page && mv docs/.page docs/reliability.md
 

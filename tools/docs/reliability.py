@@ -12,6 +12,8 @@ from tests.torture.broken_files import READERS
 from tests.torture.corpora import CORPORA
 from tests.torture.kills import REPAIRED
 from tests.torture.numbered import WITHOUT_EFFECT
+from tests.torture.remedies import printed
+from tests.torture.remedy_table import entry_of
 from tests.torture.results import RESULTS, Result, load
 from tests.torture.sabotage_table import SABOTAGES
 from tests.torture.sabotages import DAMAGED, OPERATION
@@ -201,6 +203,19 @@ where it looks for what killed processes left, files that it may not read or rep
 runs as root without capabilities, which the permissions of files bind as any other user. A case is a
 violation unless the stage ends within {neighbours.SECONDS:g} s, succeeds with the bytes of an undisturbed run
 or ends with one message and the earlier outputs, and no file of the neighbour is changed or missing.
+"""
+
+_REMEDIES = """## Remedies
+
+`python -m tests.torture.remedies`
+
+The messages with a command are collected from the syntax tree; a new one without an entry in the table of the
+campaign fails `make test`. A situation damages a copy of the finished miniature project ("flipped": one bit,
+without a change of size and time), runs a command that prints the message, and executes the printed commands
+literally, but for placeholders such as PHOTOS: those of a sequence one after the other, alternatives each in
+a copy of its own. It is a violation unless the message is printed, the commands succeed, the first command
+then succeeds, and every output and every object of DVC's cache has the bytes of an undisturbed run. A result
+belongs to the code of the module of the message.
 """
 
 _ATTACKS = f"""## Attacks on the service
@@ -410,6 +425,33 @@ def _neighbours(results: dict[str, Result]) -> Iterator[str]:
     yield ""
 
 
+def _remedies(results: dict[str, Result]) -> Iterator[str]:
+    if not results:
+        return
+    yield _REMEDIES
+    rows = [
+        (
+            name,
+            result["executed"],
+            len(result["violations"]),
+            f"{result['cpu_seconds']:.0f}",
+            result["commit"],
+        )
+        for name, result in results.items()
+        if "executed" in result
+    ]
+    header = ("module: message (situation)", "remedies", "violations", "CPU s", "commit")
+    yield from table(header, ((f"`{name}`", *others) for name, *others in rows))
+    executed, violations = sum(row[1] for row in rows), sum(bool(row[2]) for row in rows)
+    yield f"{len(rows)} situations, {executed} remedies executed, {violations} violations."
+    yield ""
+    messages = [entry_of(message).outcome for message in printed()]
+    reasons = Counter(outcome for outcome in messages if isinstance(outcome, str))
+    yield f"Of {len(messages)} messages, {sum(reasons.values())} are not executed:"
+    yield ""
+    yield from table(("reason", "messages"), reasons.most_common())
+
+
 def _attacks(results: dict[str, Result]) -> Iterator[str]:
     if not results:
         return
@@ -501,6 +543,7 @@ def page(folder: Path = RESULTS) -> str:
         "sabotages": _sabotages,
         "neighbours": _neighbours,
         "attacks": _attacks,
+        "remedies": _remedies,
         "digests": _digests,
         "memory": _memory,
         "determinism": determinism.section,
