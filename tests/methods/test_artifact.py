@@ -186,7 +186,7 @@ def test_names_one_flipped_bit_of_the_weights(model: Path) -> None:
     content = bytearray(path.read_bytes())
     content[-1] ^= 1
     path.write_bytes(content)
-    with pytest.raises(UserError, match=r"(?s)weights\.safetensors is damaged or was replaced.*dvc checkout"):
+    with pytest.raises(UserError, match=r"(?s)weights\.safetensors is damaged or was replaced.*dvc repro"):
         load_method(model)
 
 

@@ -270,7 +270,7 @@ _PHOTO = {
 }
 
 
-def _token_check(token: str | None) -> Callable[..., None]:
+def _token_check(token: str | None) -> Callable[..., Awaitable[None]]:
     """A dependency that refuses a request without the token in `Authorization: Bearer TOKEN`."""
     bearer = HTTPBearer(auto_error=False)
 
