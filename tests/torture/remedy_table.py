@@ -243,6 +243,7 @@ TABLE = (
     Entry("pipeline/runtime/stage.py", "Run it from", OTHER_DATA),
     Entry("pipeline/runtime/version_lock.py", "`unseen lock`", OTHER_DATA),
     Entry("pipeline/training/job.py", "dvc repro", OTHER_DATA),
+    Entry("pipeline/training/staging.py", "Build it again", OTHER_DATA),
     Entry("unseen_search/catalog/export_model.py", "pip", INSTALLS),
     Entry("unseen_search/catalog/files.py", "Build one", NETWORK),
     Entry(
