@@ -91,7 +91,8 @@ def trained(number: int, undisturbed: dict[str, bytes] | None) -> tuple[str, lis
         if run.ended(driver) != 0:
             problems.append(f"the training ends with {driver.returncode}: {run.printed()[-300:]}")
         steps, outputs = steps_of(run.root), run.outputs()
-        again = [steps[start - 1] - steps[start] + 1 for start in starts_of(run.root)[1:]]
+        starts = [start for start in starts_of(run.root)[1:] if start < len(steps)]
+        again = [steps[start - 1] - steps[start] + 1 for start in starts]
         if undisturbed is not None:
             names = sorted(outputs.keys() | undisturbed.keys())
             problems += [f"{name} differs" for name in names if outputs.get(name) != undisturbed.get(name)]

@@ -42,3 +42,15 @@ def test_the_page_counts_effective_kills_only(tmp_path: Path) -> None:
     text = page(tmp_path)
     assert "| last node | 4 | 2 | 1 | 0 | 5,040 | abc |" in text
     assert "The results on this page took 1.4 CPU hours." in text
+
+
+def test_the_page_counts_the_steps_that_begin_again(tmp_path: Path) -> None:
+    trainings = {
+        "0": {"training": "1, 2, 9", "violations": []},
+        "3": {"training": "", "violations": ["history.csv differs"]},
+    }
+    identity = {"commit": "abc", "digest": "0", "cpu_seconds": 90.0}
+    save(tmp_path / "preemptions.json", {"notice": identity | {"trainings": trainings}})
+    text = page(tmp_path)
+    assert "| notice | 2 | 3 | 2, 9 | 1 | 90 | abc |" in text
+    assert "- training 3, notice: history.csv differs" in text

@@ -1,6 +1,7 @@
 """docs/reliability.md from the results of the campaigns: `python -m tools.docs.reliability`."""
 
 import re
+import statistics
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -84,6 +85,18 @@ Only such a kill is effective. If the command fails, it runs again. A kill is a 
 or its second run succeeds, weights and history have the bytes of an undisturbed run (with another number of
 workers: losses and metrics within 1e-6 of those of one worker, relative), a message names a lost last node,
 and no process, partial file, file of a cluster or shared memory is left. The network computes in float64.
+"""
+
+_PREEMPTIONS = """## Preemptions of workers
+
+`python -m tests.torture.preemptions`
+
+A training of 96 steps of at least 0.4 s has two workers on a private Ray cluster. Three times, after a random
+step, one of them is lost: by SIGTERM, some seconds before its end ("notice"), by SIGTERM and within a second
+by SIGKILL ("short notice"), or by SIGKILL ("kill"). A training is a violation unless the same command goes on
+after each loss and succeeds, weights and history have the bytes of an undisturbed run, and no process, partial
+file, file of a cluster or shared memory is left. "Steps again": the median and the maximum of the steps that
+begin again after a loss; the step that the loss interrupts is one of them.
 """
 
 _RESIZES = """## Nodes that join and leave
@@ -335,6 +348,26 @@ def _clusters(results: dict[str, Result]) -> Iterator[str]:
                 yield f"- kill {number}, {target} {kill['kill']}: {problem}"
 
 
+def _preemptions(results: dict[str, Result]) -> Iterator[str]:
+    if not results:
+        return
+    yield _PREEMPTIONS
+    rows = []
+    for kind, result in results.items():
+        trainings = result["trainings"].values()
+        again = [int(steps) for training in trainings for steps in training["training"].split(", ") if steps]
+        violations = sum(bool(training["violations"]) for training in trainings)
+        steps = f"{statistics.median(again):g}, {max(again)}" if again else ""
+        seconds = f"{result.get('cpu_seconds', 0):,.0f}"
+        rows.append((kind, len(trainings), len(again), steps, violations, seconds, result["commit"]))
+    head = ("kind", "trainings", "losses", "steps again", "violations", "CPU s", "commit")
+    yield from table(head, rows)
+    for kind, result in results.items():
+        for number, training in result["trainings"].items():
+            for problem in training["violations"]:
+                yield f"- training {number}, {kind}: {problem}"
+
+
 def _resizes(results: dict[str, Result]) -> Iterator[str]:
     if not results:
         return
@@ -537,6 +570,7 @@ def page(folder: Path = RESULTS) -> str:
         "file_operations": _file_operations,
         "kills": _kills,
         "clusters": _clusters,
+        "preemptions": _preemptions,
         "resizes": _resizes,
         "broken_files": _broken_files,
         "mutations": _mutations,
