@@ -284,6 +284,7 @@ def counts(result: Result) -> Result:
     return {
         **{key: result[key] for key in ("commit", "digest", "operations", "cpu_seconds")},
         "cases": len(result["cases"]),
+        "faults": list(shim.FAULTS),
         "violations": {case: problems for case, problems in result["cases"].items() if problems},
     }
 

@@ -17,7 +17,7 @@ def test_the_page_counts_cases_and_names_violations(tmp_path: Path) -> None:
     save(tmp_path / "file_operations.json", {"train": identity | operations})
     save(tmp_path / "kills.json", {"report": identity | {"kills": {"0": kill}}})
     text = page(tmp_path)
-    assert "| train | 2 | 3 of 10 | 1 | 7 | abc |" in text
+    assert "| train | 2 | 3 of 8 | no | 1 | 7 | abc |" in text
     assert "- train: traceback: 1 cases" in text
     assert "| report | 1 | 1 all SIGKILL | 0 | 0 | 1 | 7 | abc |" in text
     assert "- kill 0, dvc repro --single-item --force report, all, SIGKILL: x is left" in text

@@ -39,7 +39,7 @@ A library below Python counts the operations that change or map files of the pro
 writing, write, fsync, rename, mkdir, unlink, truncate, link, mmap. A stage runs with its n-th
 operation failing by {", ".join(shim.FAULTS)}, then again without a fault.
 A power loss is SIGKILL after every file has lost what was written since its last fsync; names of files are
-not lost. Rows of earlier commits lack it.
+not lost. Rows without it are of commits that precede this fault.
 
 A case is a violation unless each output has its old or its new bytes, an error is one message
 without a traceback, and the next run succeeds with the bytes of an undisturbed run and leaves no
@@ -51,6 +51,7 @@ without Ray. The path of the project contains a space and a letter outside ASCII
 one process that has imported the stage.
 """
 
+_EARLIER = ("EIO", "ENOSPC", "EACCES", "SIGKILL")  # faults of results that do not state theirs
 _NOT_COUNTED = """Not counted: writes that the C library buffers (the index files of FAISS count as one
 open), reads, and processes that a stage starts.
 """
@@ -274,14 +275,16 @@ def _file_operations(results: dict[str, Result]) -> Iterator[str]:
         (
             name,
             f"{result['operations']:,}",
-            f"{result['cases']:,} of {len(shim.FAULTS) * result['operations']:,}",
+            f"{result['cases']:,} of {len(result.get('faults', _EARLIER)) * result['operations']:,}",
+            "yes" if "power loss" in result.get("faults", _EARLIER) else "no",
             len(result["violations"]),
             f"{result['cpu_seconds']:,.0f}",
             result["commit"],
         )
         for name, result in results.items()
     ]
-    yield from table(("operation", "file operations", "cases run", "violations", "CPU s", "commit"), rows)
+    header = ("operation", "file operations", "cases run", "power loss", "violations", "CPU s", "commit")
+    yield from table(header, rows)
     kinds = Counter(
         f"{name}: {problem.split(': ')[0]}"
         for name, result in results.items()
