@@ -136,7 +136,7 @@ class HeadRunner:
 def _backward_seconds(method: Method, maps: Maps, photos: Int64[np.ndarray, "N"]) -> float:
     """CPU seconds of the backward pass of the transport of a batch of 32 images, the median of
     REPETITIONS."""
-    pooling = method.get_submodule("head.pooling")
+    pooling = method.cpu().get_submodule("head.pooling")
     assert isinstance(pooling, ProjectedGsp)
     with torch.no_grad():
         features = method.backbone(maps.rows(photos[:32])).maps[-1]

@@ -11,11 +11,12 @@ import torch
 
 from tests.device import pretended
 from tests.device.pretended import CPU, GPU, recorded
+from tests.frozen.test_train import RESNET, cached_maps, recipe_of
 from tests.photos import picture, save_model, save_products
 from tests.training.jobs import job, killed_at, log_of, recipe
 from unseen.config.stages import ExportSettings
 from unseen.data.embeddings import read
-from unseen.frozen import tail
+from unseen.frozen import head_training, tail
 from unseen.frozen.embedder import Embedder
 from unseen.frozen.network import Network
 from unseen.frozen.pictures import listed
@@ -110,6 +111,25 @@ def _embedded(folder: Path) -> None:
 
 def test_an_embedder_in_float32_and_bfloat16(tmp_path: Path) -> None:
     pretended.run(_embedded, tmp_path)
+
+
+def _head() -> None:
+    maps, labels = cached_maps()
+    settings = recipe_of("gsp", RESNET | {"dim": 8})
+    rows, results = np.arange(24), []
+    with pytest.MonkeyPatch.context() as patch:
+        for place in (CPU, GPU):
+            patch.setattr(head_training, "device", lambda place=place: place)
+            with recorded() as record:
+                (trained,) = head_training.train(settings, maps, rows, labels, (2,), principal=True)
+                results.append(head_training.embedded(trained.method, maps, rows))
+            assert record.refused == []
+            assert bool(record.launches) == (place == GPU)
+    np.testing.assert_allclose(results[1], results[0], rtol=0, atol=1e-3)
+
+
+def test_a_head_on_cached_maps() -> None:
+    pretended.run(_head)
 
 
 def _adapted(folder: Path) -> None:
