@@ -95,9 +95,9 @@ _PREEMPTIONS = """## Preemptions of workers
 A training of 96 steps of at least 0.4 s has two workers on a private Ray cluster. Three times, after a random
 step, one of them is lost: by SIGTERM, some seconds before its end ("notice"), by SIGTERM and within a second
 by SIGKILL ("short notice"), or by SIGKILL ("kill"). A training is a violation unless the same command goes on
-after each loss and succeeds, weights and history have the bytes of an undisturbed run, and no process, partial
-file, file of a cluster or shared memory is left. "Steps again": the median and the maximum of the steps that
-begin again after a loss; the step that the loss interrupts is one of them.
+after each loss and succeeds, weights and history have the bytes of an undisturbed run, and no process,
+partial file, file of a cluster or shared memory is left. "Steps again": the median and the maximum of the
+steps that begin again after a loss; the step that the loss interrupts is one of them.
 """
 
 _RESIZES = """## Nodes that join and leave
