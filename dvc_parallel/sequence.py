@@ -1,28 +1,34 @@
-"""A run in sequence: `dvc repro` on this terminal."""
+"""A run in sequence: `dvc repro` in this process. On SIGTERM it ends the stage that it runs; `dvc` would
+leave the stage running."""
 
-import os
+import contextlib
 import signal
-import subprocess
-import sys
 from collections.abc import Sequence
-from types import FrameType
+
+import psutil
+
+from dvc_parallel.lock_file import repair_lock_file
+
+_GRACE = 8.0  # seconds; a stage ends within five
 
 
 def run(arguments: Sequence[str]) -> int:
-    """The exit status of `dvc repro ARGUMENTS`. Ctrl-C reaches it directly; SIGTERM is forwarded."""
-    command = [sys.executable, "-m", "dvc_parallel.dvc_process", str(os.getpid()), "repro", *arguments]
-    process = subprocess.Popen(command)
-
-    def forward(number: int, frame: FrameType | None) -> None:
-        process.terminate()
-
-    before = {
-        signal.SIGTERM: signal.signal(signal.SIGTERM, forward),
-        signal.SIGINT: signal.signal(signal.SIGINT, signal.SIG_IGN),
-    }
+    """The exit status of `dvc repro ARGUMENTS`."""
+    before = signal.signal(signal.SIGTERM, _end)
     try:
-        status = process.wait()
+        repair_lock_file()
+        from dvc.cli import main as dvc
+
+        return int(dvc(["repro", *arguments]))
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-    return status if status >= 0 else 128 - status
+        signal.signal(signal.SIGTERM, before)
+
+
+def _end(*_: object) -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    children = psutil.Process().children()
+    for child in children:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            child.terminate()
+    psutil.wait_procs(children, _GRACE)
+    raise SystemExit(128 + signal.SIGTERM)
