@@ -108,8 +108,8 @@ class Training(Strict):
     # cores, the result is the same and takes longer.
     threads: Annotated[int, Field(ge=1, le=1024)] = 2
     # torch.compile for the backbone, head and loss of a training step (pipeline/training/compiled.py): fewer
-    # kernels, after some minutes; float sums are rounded differently
-    compile: bool = False
+    # kernels, after some minutes; float sums are rounded differently. auto: on a GPU from 1,000 steps on
+    compile: bool | Literal["auto"] = False
     # auto: bfloat16 if the GPU, or the CPU (AVX512_BF16, AMX), of every worker computes with it
     precision: Literal["float32", "bfloat16", "auto"] = "auto"
     # share of the *train* classes to hold out, if the data set defines no validation classes

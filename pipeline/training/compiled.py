@@ -30,6 +30,8 @@ from torch._functorch import config as autograd_config
 from unseen.methods.method import Method, Outputs
 from unseen.methods.settings import Training
 
+LONG = 1000  # steps of a training that saves more than minutes of compiling: `auto`
+
 
 class StepFunctions(NamedTuple):
     """See the docstring of the module."""
@@ -39,12 +41,15 @@ class StepFunctions(NamedTuple):
 
 
 def step_functions(method: Method, settings: Training) -> StepFunctions:
-    """`forward` and `objective` of `method`; compiled at their first calls if `settings.compile`.
+    """`forward` and `objective` of `method`; compiled at their first calls if `settings.compile` says so for
+    the device of the method.
 
     Functions that this process compiled before are then discarded: torch limits how often it compiles one
     function, and runs it eagerly from there on, so that the trainings of a sweep would differ.
     """
-    if not settings.compile:
+    on_gpu = next(method.parameters()).device.type == "cuda"
+    compiles = on_gpu and settings.iterations >= LONG if settings.compile == "auto" else settings.compile
+    if not compiles:
         return StepFunctions(method, method.objective)
     torch.compiler.reset()
     # With gradient noise, the graph of the loss is differentiated twice and must keep its buffers. torch has

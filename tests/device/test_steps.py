@@ -16,6 +16,7 @@ from unseen.data.loader import TrainBatch
 from unseen.methods.build import initial_method
 from unseen.methods.settings import Recipe
 from unseen.runtime.stage import ROOT
+from unseen.training.compiled import step_functions
 from unseen.training.optimizer import build_optimizer
 from unseen.training.step import Learner, train_step
 from unseen.training.transfer import moved
@@ -125,6 +126,25 @@ def test_the_host_does_not_wait_in_a_step(name: str, of_one_worker: dict[str, tu
     on_gpu, on_cpu = of_one_worker[name]
     assert_the_host_does_not_wait(on_gpu)
     assert on_gpu.first_loss == pytest.approx(on_cpu.first_loss, rel=1e-5)
+
+
+def _compiled() -> None:
+    for device, compile, iterations, expected in (
+        (GPU, "auto", 1000, True),
+        (GPU, "auto", 999, False),
+        (CPU, "auto", 1000, False),
+        (GPU, False, 1000, False),
+        (CPU, True, 10, True),
+    ):
+        changes = {"training.compile": compile, "training.iterations": iterations}
+        recipe = resolve(Params(ROOT / "params.yaml"), "parts", "ms", changes)
+        method = initial_method(recipe, CLASSES, 48, seed=1).to(device)
+        functions = step_functions(method, recipe.training)
+        assert (functions.forward is not method) is expected
+
+
+def test_auto_compiles_long_trainings_on_a_gpu() -> None:
+    pretended.run(_compiled)
 
 
 @pytest.mark.parametrize("name", OF_WORKERS)
