@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from unseen.config.document import Params
 from unseen.experiments.plan.facts import FOLDER, Facts
 from unseen.experiments.plan.files import plan
-from unseen.experiments.plan.price import GPUS, Price, prices
-from unseen.report.words import counted
+from unseen.experiments.plan.price import GPUS, UNKNOWN, Price, prices
+from unseen.report.words import counted, listed
 from unseen.runtime.errors import UserError
 from unseen.runtime.memory import memory_of_host
 from unseen.runtime.text import aligned
@@ -59,6 +59,11 @@ def table(priced: Sequence[Price]) -> str:
         f"at least, by a roofline: {', '.join(sums)}",
         f"this machine, by a measured step: {sum(price.hours_here for price in priced):,.1f} h",
     ]
+    if assumed := dict.fromkeys(price.dataset for price in priced if price.assumed):
+        lines.append(
+            f"The size of {listed([*assumed])} is known after stage ingest: priced as "
+            f"{UNKNOWN.train_classes:,} classes with {UNKNOWN.train_images:,} images in training."
+        )
     return "\n".join([*lines, ""])
 
 

@@ -20,7 +20,7 @@ from unseen.methods.settings import Recipe, StepCost
 from unseen.training.cost import measured_seconds
 from unseen.training.precision import with_effective_precision
 
-_UNKNOWN = Size(100, 5_000, 4_999, None)  # of a data set whose counts are not published
+UNKNOWN = Size(100, 5_000, 4_999, None)  # assumed for a data set whose counts are not published
 
 
 @dataclass(frozen=True)
@@ -55,6 +55,7 @@ class Price:
     here: StepCost  # in the precision of this machine
     seconds: float  # of a step on this machine; NaN if it does not fit
     disk: int  # bytes
+    assumed: bool = False  # whether the data set is priced as UNKNOWN
 
     def hours(self, gpu: Gpu) -> float | None:
         """At least, on this GPU; None if a pass does not fit."""
@@ -73,14 +74,14 @@ def prices(run: Plan, facts: Facts, device: torch.device, memory: int) -> Iterat
 
     Raises UserError for a recipe from which no method can be built.
     """
-    sizes = {dataset: size_of(source) or _UNKNOWN for dataset, (source, _) in run.ingest.items()}
+    sizes = {dataset: size_of(source) for dataset, (source, _) in run.ingest.items()}
     groups: dict[tuple[str, str, str], list[Training]] = {}
     for training in trainings(run):
         if training.recipe.training.iterations:
             key = training.dataset, training.method, step_parts(training.recipe)
             groups.setdefault(key, []).append(training)
     for (dataset, method, _), group in groups.items():
-        recipe, size = group[0].recipe, sizes[dataset]
+        recipe, size = group[0].recipe, sizes[dataset] or UNKNOWN
         backbone = recipe.backbone.model_copy(update={"pretrained": False, "checkpoint": None})
         untrained = recipe.model_copy(update={"backbone": backbone})  # a price needs no file of weights
         counts = [_count(run, training) for training in group]
@@ -105,6 +106,7 @@ def prices(run: Plan, facts: Facts, device: torch.device, memory: int) -> Iterat
             if here.memory(images) <= memory
             else math.nan,
             disk=sum(counts) * result,
+            assumed=sizes[dataset] is None,
         )
 
 

@@ -1,5 +1,6 @@
 """The price of a run: the number of its trainings and steps, and a lower bound of its hours."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -23,7 +24,7 @@ class Known(Facts):
     """Facts of which none is computed."""
 
     def step(self, recipe: Recipe, classes: int, samples: int) -> StepCost:
-        assert (classes, samples) == (100, 5_864)
+        assert (classes, samples) in ((100, 5_864), (100, 5_000))
         return STEP
 
     def cost(self, recipe: Recipe) -> Cost:
@@ -34,11 +35,11 @@ class Known(Facts):
         return Built(dim=recipe.dim or 512, terms=("loss",))
 
 
-def of_study(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[Price]:
+def of_study(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch, dataset: str = "cub") -> list[Price]:
     monkeypatch.chdir(ROOT)
     copy = folder / "params.yaml"
     copy.write_text(Path("params.yaml").read_text(encoding="utf-8"), encoding="utf-8")
-    set_axes(copy, axes_of(study_of(name), ("cub",)))
+    set_axes(copy, axes_of(study_of(name), (dataset,)))
     run = plan(Params(Path("params.yaml"), text=copy.read_text(encoding="utf-8")))
     monkeypatch.setattr(module, "measured_seconds", lambda *_: 0.5)
     return list(prices(run, Known(), torch.device("cpu"), 2**60))
@@ -67,6 +68,13 @@ def test_hours_are_a_roofline_and_a_step_that_does_not_fit_has_none() -> None:
     assert "L4 0.0 h (rows that fit)" in table([large])
 
 
+def test_an_assumed_size_is_stated() -> None:
+    price = Price("tokens", "ms", 2, 7_200, 80, 80, STEP, STEP, 1.0, 0)
+    assumed = "The size of tokens is known after stage ingest: priced as 100 classes with 5,000 images"
+    assert assumed in table([replace(price, assumed=True)])
+    assert assumed not in table([price])
+
+
 def test_equal_steps_are_one_row_and_refit_trains_twice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -74,3 +82,5 @@ def test_equal_steps_are_one_row_and_refit_trains_twice(
     twice = next(price for price in found if "proxy-nca" in price.method)
     assert twice.steps == 2 * 3_600
     assert len({(price.method, price.batch) for price in found}) == len(found)
+    assert not any(price.assumed for price in found), "the counts of CUB are published"
+    assert all(price.assumed for price in of_study("gsp-figure-3a", tmp_path, monkeypatch, "tokens"))
