@@ -12,7 +12,7 @@ operator (a workspace of cuDNN or oneDNN) is not counted.
 
 import weakref
 from collections.abc import Iterable
-from time import perf_counter
+from time import perf_counter, process_time
 from typing import Any
 
 import torch
@@ -34,6 +34,7 @@ from unseen.training.step import Learner, train_step
 
 _CPU = torch.device("cpu")
 _MANY = 2**40  # a count with which every memory is full and every start is over
+_HEAP = 1.28  # resident bytes of a process on a CPU over those of its tensors: the heap keeps freed blocks
 _MEASURED = 1e11  # operations of the largest step that is measured: seconds on a core
 
 
@@ -51,13 +52,22 @@ def step_cost(recipe: Recipe, classes: int, samples: int) -> StepCost:
     return StepCost(flops=whole[0], moved=whole[1], fixed=fixed, per_image=per_image)
 
 
+def resident(cost: StepCost) -> StepCost:
+    """The cost with the memory that a process on a CPU takes more than its libraries, within 15%
+    (benchmarks/cost.py)."""
+    return cost.model_copy(update={"fixed": round(_HEAP * cost.fixed), "per_image": _HEAP * cost.per_image})
+
+
 def measured_seconds(
     recipe: Recipe, classes: int, samples: int, cost: StepCost, device: torch.device
 ) -> float:
-    """Seconds of a step on `device`: the faster of two after a first one, of random images. A step of more
-    than 1e11 operations on a CPU is measured with fewer images, and its seconds are scaled by the images."""
+    """Seconds of a step on `device` that no other program uses: the faster of two after a first one. On a CPU
+    these are CPU seconds divided by the threads, as if none were idle, and a step of more than 1e11
+    operations is measured with fewer images, whose seconds are scaled."""
     recipe, images = _without_weights(recipe), recipe.batch.size
+    clock, threads = perf_counter, 1
     if device.type == "cpu":
+        clock, threads = process_time, recipe.training.threads
         images = min(images, int(_MEASURED / cost.flops * images))
     smaller = _with_images(recipe, images)
     method = initial_method(smaller, classes, samples, seed=0).to(device).train()
@@ -65,9 +75,9 @@ def measured_seconds(
     seconds = []
     with reproducible(device, recipe.training.threads):
         for step in range(3):
-            began = perf_counter()
+            began = clock()
             train_step(learner, _batch(smaller, step)).result()
-            seconds.append(perf_counter() - began)
+            seconds.append((clock() - began) / threads)
     return min(seconds[1:]) * recipe.batch.size / smaller.batch.size
 
 
@@ -93,9 +103,10 @@ def _with_images(recipe: Recipe, images: int) -> Recipe:
 
 
 def _batch(recipe: Recipe, step: int) -> TrainBatch:
-    """Black images of as many classes as the batch has."""
+    """Random images of as many classes as the batch has. Equal ones have no finite gradient in CRT."""
     size, batch = recipe.input.size, recipe.batch
-    images = torch.zeros(batch.size, 3, size, size, dtype=torch.uint8).to(memory_format=torch.channels_last)
+    images = torch.randint(256, (batch.size, 3, size, size), dtype=torch.uint8)
+    images = images.to(memory_format=torch.channels_last)
     labels = torch.arange(batch.classes).repeat_interleave(batch.images_per_class)
     return TrainBatch(step, images, labels, torch.arange(batch.size))
 

@@ -77,6 +77,14 @@ def test_memory_is_linear_in_the_images_and_bfloat16_takes_less() -> None:
     assert narrow.flops == predicted.flops
 
 
+@pytest.mark.slow
+def test_a_step_of_crt_on_bn_inception_is_measured() -> None:
+    """Equal images have a gradient of NaN there."""
+    recipe = resolve(PARAMS, "cub", "crt", {"batch.classes": 2, "batch.images_per_class": 2})
+    cost = StepCost(flops=10**9, moved=0, fixed=0, per_image=0)
+    assert measured_seconds(recipe, CLASSES, IMAGES, cost, CPU) > 0
+
+
 def test_a_step_too_large_to_measure_is_scaled(monkeypatch: pytest.MonkeyPatch) -> None:
     """A quarter of the images is trained on, and its seconds are four times as many."""
     recipe, sizes = small("ms", **{"input.size": 32, "batch.images_per_class": 2}), []
@@ -88,7 +96,7 @@ def test_a_step_too_large_to_measure_is_scaled(monkeypatch: pytest.MonkeyPatch) 
 
     monkeypatch.setattr(module, "train_step", noted)
     clock = iter(range(100))
-    monkeypatch.setattr(module, "perf_counter", lambda: float(next(clock)))
+    monkeypatch.setattr(module, "process_time", lambda: float(next(clock)) * recipe.training.threads)
     for flops, seconds in ((10**10, 1), (4 * 10**11, 4)):
         cost = StepCost(flops=flops, moved=0, fixed=0, per_image=0)
         assert measured_seconds(recipe, CLASSES, IMAGES, cost, CPU) == seconds

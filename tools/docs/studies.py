@@ -56,9 +56,11 @@ unseen study --list                                      # the list below
 - `--cost` (also of `unseen run`) prints the price of all trainings, those of folds and trials included, and
   starts none: steps, TFLOP and bytes of a step, memory, and MB for each further image of a batch; hours on
   four GPUs at least (a roofline: a real GPU takes longer), and hours here by a measured step; disk. A step is
-  computed with shapes alone, without weights, data or a GPU, in 5 to 30 s, and kept for its recipe. Memory
-  differs by at most 15% from that of torch's allocator on a CPU; libraries take more besides. What this
-  machine has too little memory for is an error, which names `train.images_per_pass`.
+  computed with shapes alone, without weights, data or a GPU, in 5 to 30 s, and kept for its recipe. Seconds
+  here are CPU seconds over the threads, as if no other program ran. `python benchmarks/cost.py` compares
+  memory and seconds with those of trainings. What this machine has too little memory for is an error, which
+  names `train.images_per_pass`. A data set whose size is known after stage ingest is priced as 100 classes
+  with 5,000 images, and named.
 - `unseen claims --study irt-table-9 --photos PHOTOS` trains the rows of some studies as heads on a frozen
   pretrained network, in minutes: [numbers on real photographs](frozen_studies.md).
 

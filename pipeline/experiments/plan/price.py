@@ -17,7 +17,8 @@ from unseen.experiments.plan.files import Plan, trainings
 from unseen.experiments.plan.sizes import Size, size_of
 from unseen.experiments.plan.trainings import Training
 from unseen.methods.settings import Recipe, StepCost
-from unseen.training.cost import measured_seconds
+from unseen.runtime.progress import track
+from unseen.training.cost import measured_seconds, resident
 from unseen.training.precision import with_effective_precision
 
 UNKNOWN = Size(100, 5_000, 4_999, None)  # assumed for a data set whose counts are not published
@@ -80,7 +81,7 @@ def prices(run: Plan, facts: Facts, device: torch.device, memory: int) -> Iterat
         if training.recipe.training.iterations:
             key = training.dataset, training.method, step_parts(training.recipe)
             groups.setdefault(key, []).append(training)
-    for (dataset, method, _), group in groups.items():
+    for (dataset, method, _), group in track(groups.items(), "cost", "rows"):
         recipe, size = group[0].recipe, sizes[dataset] or UNKNOWN
         backbone = recipe.backbone.model_copy(update={"pretrained": False, "checkpoint": None})
         untrained = recipe.model_copy(update={"backbone": backbone})  # a price needs no file of weights
@@ -90,6 +91,8 @@ def prices(run: Plan, facts: Facts, device: torch.device, memory: int) -> Iterat
         on_gpu, here = (
             facts.step(each, size.train_classes, size.train_images) for each in (_on_gpu(recipe), local)
         )
+        if device.type == "cpu":
+            here = resident(here)
         result = 4 * (
             facts.cost(recipe).parameters + facts.built(untrained, False).dim * (size.neighbours + 1)
         )

@@ -68,6 +68,15 @@ def test_hours_are_a_roofline_and_a_step_that_does_not_fit_has_none() -> None:
     assert "L4 0.0 h (rows that fit)" in table([large])
 
 
+def test_a_process_on_a_cpu_takes_more_memory_than_its_tensors(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for price in of_study("gsp-table-1", tmp_path, monkeypatch):
+        assert price.on_gpu == STEP
+        assert price.here.memory(price.images) == pytest.approx(1.28 * STEP.memory(price.images))
+        assert price.here.flops == STEP.flops
+
+
 def test_an_assumed_size_is_stated() -> None:
     price = Price("tokens", "ms", 2, 7_200, 80, 80, STEP, STEP, 1.0, 0)
     assumed = "The size of tokens is known after stage ingest: priced as 100 classes with 5,000 images"
