@@ -161,8 +161,8 @@ class Place:
                 is_report = command.startswith("unseen doctor")  # its status says that it found the fault
                 if status and not is_report:
                     problems.append(f"`{command}` fails: {output.strip()[-300:]}")
-            status, output = self.run(situation.shown)
-            if situation.again and (status or _shown(message, output) is not None):
+            status, output = self.run(situation.shown) if situation.again else (0, "")
+            if status or _shown(message, output) is not None:
                 problems.append(f"after `{name}`, `{situation.shown}` says: {output.strip()[-300:]}")
             problems += [f"after `{name}`: {problem}" for problem in self._different()]
             number += 1

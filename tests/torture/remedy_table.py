@@ -1,6 +1,5 @@
 """The messages with a command: situations in which each is printed, or why its command is not executed."""
 
-import json
 import os
 import shutil
 from collections.abc import Callable
@@ -8,7 +7,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tests.torture.remedies import Message, Situation, printed
-from unseen.runtime.sealed import SEAL, write_sealed
 
 INSTALLS = "installs a package"
 NETWORK = "needs the network"
@@ -107,14 +105,6 @@ def uncommitted(project: Path) -> None:
     path = project / ".dvc/cache/files/md5/e4/d909c290d0fb1ca068ffaddf22cbd0"
     path.parent.mkdir(exist_ok=True)
     path.write_bytes(b"The quick brown fox jumps over the lazy dog.")
-
-
-def other_metrics(project: Path) -> None:
-    """Metrics of another evaluation: whole, with their own seal."""
-    path = project / METRICS
-    content = json.loads(path.read_text(encoding="utf-8"))
-    del content[SEAL]
-    write_sealed(path, content | {"map_at_r": content["map_at_r"] / 2})
 
 
 def no_axes(project: Path) -> None:
@@ -222,12 +212,8 @@ TABLE = (
     Entry("pipeline/frozen/training_classes.py", "Write", OTHER_DATA),
     Entry("pipeline/methods/artifact.py", "Train the model: ", (Situation(EXPORT, removed(WEIGHTS)),)),
     Entry("pipeline/report/joint_intervals.py", "Run `dvc repro`", OTHER_DATA),
-    Entry("pipeline/report/joint_intervals.py", "Run `dvc checkout`", (Situation(REPORT, other_metrics),)),
-    Entry(
-        "pipeline/report/report_data.py",
-        "Run",
-        (Situation(REPORT, removed(METRICS)), Situation(REPORT, cut(METRICS))),
-    ),
+    Entry("pipeline/report/joint_intervals.py", "Run `dvc checkout`", OTHER_DATA),
+    Entry("pipeline/report/report_data.py", "Run", OTHER_DATA),
     Entry("pipeline/runtime/files.py", "Make space", OTHER_DATA),
     Entry("pipeline/runtime/parts.py", "If you trust", CHOICE),
     Entry(
