@@ -258,7 +258,7 @@ TABLE = (
     Entry("unseen_search/indexing.py", "unseen index", CHOICE),
     Entry("unseen_search/serve.py", "unseen serve", NO_REMEDY),
     Entry("unseen_search/serve.py", "Install", INSTALLS),
-    Entry("dvc_parallel/graph.py", "`dvc stage", (Situation("unseen run none", again=False),)),
+    Entry("dvc_parallel/graph.py", "`dvc stage", (Situation("unseen run -j 2 none", again=False),)),
     Entry("dvc_parallel/graph.py", "Then continue", OTHER_DATA),
     Entry("dvc_parallel/parallel.py", "Omit", NO_REMEDY),
 )

@@ -21,6 +21,7 @@ model/              weights.safetensors, and recipe.json of a trained model or n
 """
 
 import json
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, get_args
@@ -73,7 +74,7 @@ def read_part(directory: Path, name: str, reader: Callable[[Path], Any]) -> Any:
     if not path.is_file():
         raise UserError(
             f"{path} is missing: {directory} is not a catalog.",
-            f"Build one: `unseen index PHOTOS {directory}`.",
+            f"Build one: `unseen index PHOTOS {shlex.quote(str(directory))}`.",
         )
     try:
         return reader(path)
@@ -92,7 +93,7 @@ def verify_file(about: dict[str, Any], name: str, verify: bool | None, path: Pat
 def rebuild(directory: Path, model: bool = False) -> str:
     """The remedy for a damaged catalog. model: whether its model cannot be used."""
     named = " --network NAME` or `--model DIR" if model else ""
-    return f"Build the catalog again: `unseen index PHOTOS {directory}{named}`."
+    return f"Build the catalog again: `unseen index PHOTOS {shlex.quote(str(directory))}{named}`."
 
 
 def _about(path: Path) -> dict[str, Any]:

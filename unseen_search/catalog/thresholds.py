@@ -1,5 +1,6 @@
 """The threshold of a catalog: on its labels, or without them."""
 
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
 
@@ -68,9 +69,10 @@ def _without_labels(
     problem = (
         f"{catalog.labels.count(None):,} of {len(catalog):,} pictures of {catalog.directory} have no label"
     )
+    photos, directory = (shlex.quote(str(path)) for path in (catalog.photos, catalog.directory))
     remedy = (
-        f"`unseen index {catalog.photos} {catalog.directory} --labels folders` takes the folder of each "
-        "picture as its label, `--labels FILE.csv` reads the columns path and label."
+        f"`unseen index {photos} {directory} --labels folders` takes the folder of each picture as its "
+        "label, `--labels FILE.csv` reads the columns path and label."
     )
     if known:
         raise UncalibratedError(
