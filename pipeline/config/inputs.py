@@ -129,7 +129,8 @@ class StudyInputs(Strict):
     metric: str
     axes: dict[str, str]  # recipe field -> symbol
     tied: tuple[str, ...]
-    baselines: dict[str, str]  # label of a row -> label of the row that it improves
+    baselines: dict[str, str | None]  # label of a row -> that of its baseline; None: the highest other
+    gain: Literal["percent", "points"]
     shows: str
     missing: str
     rows: tuple[StudyRowInputs, ...]

@@ -91,7 +91,7 @@ def entries(item: Catalogued) -> tuple[Entry, ...]:
     drafts = list(_drafts(item))
     labels = {label for _, label, _, _ in drafts}
     for row, baseline in item.study.baselines.items():
-        if missing := next((label for label in (row, baseline) if label not in labels), None):
+        if missing := next((label for label in (row, baseline or row) if label not in labels), None):
             raise UserError(
                 f"{item.document.where(f'{item.name}.baselines')}: there is no row {missing!r}.",
                 suggestion(missing, labels) or f"The rows are: {', '.join(sorted(labels))}.",

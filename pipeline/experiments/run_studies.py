@@ -29,6 +29,7 @@ def studies_of_run(definitions: Definitions, methods: tuple[str, ...]) -> tuple[
             axes=item.study.numeric_axes,
             tied=item.study.tied,
             baselines=item.study.baselines,
+            gain=item.study.gain,
             shows=item.study.shows,
             missing=missing(item),
             rows=tuple(

@@ -49,8 +49,10 @@ class Study(Strict):
     protocol: Protocol = "published"
     metric: str = "recall_at_1"  # of charts and of the rank correlation
     axes: dict[str, str] = Field(default={})  # field -> symbol; empty: the numeric fields of `space`
-    # row -> the row that it improves, both by their labels: a chart of the relative differences
-    baselines: dict[str, str] = Field(default={})
+    # row -> the row that it improves, both by their labels; null: in each column the highest other row
+    baselines: dict[str, str | None] = Field(default={})
+    # percent: relative differences of `metric`, also as a chart; points: differences in each column
+    gain: Literal["percent", "points"] = "percent"
     tied: tuple[str, ...] = ()  # fields that vary with an axis in the printed rows
     # fields that keep their value on the built-in sets, which define network, images and schedule
     kept: tuple[str, ...] = ()

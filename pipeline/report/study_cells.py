@@ -80,12 +80,21 @@ class Point:
 
 @dataclass(frozen=True)
 class Gain:
-    """A row minus its baseline, relative to the baseline, in percent; None without both numbers."""
+    """A row minus its baseline, in points, or in percent of the baseline; None without both numbers."""
 
     label: str
-    baseline: str
+    baseline: str | None  # None: the highest other row
     ours: float | None
     printed: float | None
+    unit: str = "%"  # empty for points
+
+    @property
+    def title(self) -> str:
+        return f"{self.label} over {self.baseline or 'the best other row'}"
+
+    def text(self, value: float | None) -> str:
+        """`+1.25%`, or in points `+1.25`; empty without a value."""
+        return "" if value is None else f"{value:+.2f}{self.unit}"
 
 
 @dataclass(frozen=True)
@@ -97,7 +106,12 @@ class StudyTable:
     ranks: tuple[Rank, ...]
     points: tuple[Point, ...]
     is_printed: bool  # whether the paper prints numbers for the data set
-    gains: dict[Column, tuple[Gain, ...]] = field(default_factory=dict)  # of the columns of study.metric
+    gains: dict[Column, tuple[Gain, ...]] = field(default_factory=dict)  # percent: of study.metric alone
+
+    @property
+    def charted_gains(self) -> dict[Column, tuple[Gain, ...]]:
+        """Those in percent."""
+        return self.gains if self.study.gain == "percent" else {}
 
 
 def is_plain(metric: str) -> bool:

@@ -2,8 +2,8 @@
 
 The columns are those of each data set in the printed order, the rows those of the paper. A cell has the
 printed number, our mean, its deviation over seeds, its interval over classes, and the difference. Rows
-`A over B` are relative differences in percent. The highest reliable printed number of a column and our
-highest mean are bold, except in columns of numbers of order one, of which none is better. A study without
+`A over B` are differences, in points or in percent of B. The highest reliable printed number of a column and
+our highest mean are bold, except in columns of numbers of order one, of which none is better. A study without
 printed numbers has ours alone.
 """
 
@@ -155,9 +155,7 @@ def _places(table: StudyTable) -> list[Place]:
     for number, column in enumerate(table.columns):
         gains = {}
         for gain in table.gains.get(column, ()):
-            sides = (gain.printed, gain.ours)
-            printed, ours = ("" if value is None else f"{value:+.2f}%" for value in sides)
-            gains[f"{gain.label} over {gain.baseline}"] = (printed, ours)
+            gains[gain.title] = (gain.text(gain.printed), gain.text(gain.ours))
         cells = {label: line.cells[number] for label, line in _lines(table).items()}
         places.append(Place(table.dataset, column, _sides(table, column), cells, gains))
     return places

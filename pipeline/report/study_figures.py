@@ -41,7 +41,7 @@ def _figures(table: StudyTable, colours: Colours) -> Iterator[tuple[Figure, str]
             points = [point for point in table.points if point.series == name]
             with _heat_map(table, name, points, colours) as (figure, description):
                 yield figure, description
-    for column, gains in table.gains.items():
+    for column, gains in table.charted_gains.items():
         with _gain_chart(column, gains, colours) as (figure, description):
             yield figure, description
 
@@ -62,13 +62,13 @@ def _gain_chart(column: Column, gains: Sequence[Gain], colours: Colours) -> Iter
                     markeredgecolor=colours.series[0], markerfacecolor=face, label=label,
                 )  # fmt: skip
         axes.axvline(0, color=colours.muted, linewidth=0.8)
-        axes.set_yticks(range(len(gains)), [plain(f"{gain.label} over {gain.baseline}") for gain in gains])
+        axes.set_yticks(range(len(gains)), [plain(gain.title) for gain in gains])
         axes.set_ylim(len(gains) - 0.5, -0.5)
         axes.set_xlabel("difference, percent of the baseline")
         axes.margins(x=0.1)
         if len(axes.get_legend_handles_labels()[1]) > 1:
             figure.legend(loc="outside lower center", ncols=2)
-        texts = [f"{gain.label} over {gain.baseline} {_signed(gain.ours)}" for gain in gains]
+        texts = [f"{gain.title} {_signed(gain.ours)}" for gain in gains]
         yield figure, f"{title}, ours in percent: {'; '.join(texts)}"
 
 

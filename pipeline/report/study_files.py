@@ -17,7 +17,7 @@ def write(table: StudyTable, directory: Path) -> None:
 def names(table: StudyTable) -> list[str]:
     """The names of these files."""
     series = len({point.series for point in table.points})
-    charts = (series if len(table.study.axes) == 2 else min(series, 1)) + len(table.gains)
+    charts = (series if len(table.study.axes) == 2 else min(series, 1)) + len(table.charted_gains)
     return [f"{table.dataset}{_place(number)}.{kind}" for number in range(charts) for kind in ("svg", "pdf")]
 
 

@@ -13,11 +13,11 @@ from scipy.stats import spearmanr
 from unseen.config.inputs import StudyInputs
 from unseen.config.place import at
 from unseen.experiments.catalogue import printed_key
-from unseen.experiments.printed import Number, Row
+from unseen.experiments.printed import Row
 from unseen.report.joint_intervals import joint_intervals
 from unseen.report.recipes import text
 from unseen.report.report_data import ReportData
-from unseen.report.study_cells import Cell, Column, Gain, Line, Ours, Point, Rank, StudyTable
+from unseen.report.study_cells import Column, Gain, Line, Point, Rank, StudyTable
 from unseen.report.study_lines import (
     Numbers,
     columns_of,
@@ -52,7 +52,7 @@ def study_table(report_data: ReportData, dataset: str, study: StudyInputs) -> St
         ranks=rank_correlations(columns, lines, study.metric),
         points=points_of(table, study, printed),
         is_printed=bool(printed),
-        gains=relative_gains(study, columns, lines),
+        gains=gains_of(study, columns, lines),
     )
 
 
@@ -83,37 +83,40 @@ def rank_correlations(columns: tuple[Column, ...], lines: Sequence[Line], metric
     return tuple(ranks)
 
 
-def relative_gains(
+def gains_of(
     study: StudyInputs, columns: tuple[Column, ...], lines: Sequence[Line]
 ) -> dict[Column, tuple[Gain, ...]]:
-    """The relative differences of the rows from their baselines, for each column of `study.metric` with our
-    numbers."""
+    """The differences of the rows from their baselines, for each column with our numbers: in points, or
+    relative for the columns of `study.metric`."""
+    is_relative = study.gain == "percent"
     gains = {}
     for place, column in enumerate(columns):
-        if column.metric != study.metric or column.printed_for or not study.baselines:
+        if column.printed_for or not study.baselines or (is_relative and column.metric != study.metric):
             continue
-        cells = {line.label: line.cells[place] for line in lines}
+        cells = [(line.label, line.cells[place]) for line in lines]
+        ours = {label: cell.ours.value for label, cell in cells if cell.ours}
+        printed = {label: n.value for label, cell in cells if (n := cell.printed) is not None and n.reliable}
         gains[column] = tuple(
             Gain(
                 row,
                 baseline,
-                _relative(cells[row].ours, cells[baseline].ours),
-                _relative(_reliable(cells[row]), _reliable(cells[baseline])),
+                _difference(ours, row, baseline, is_relative),
+                _difference(printed, row, baseline, is_relative),
+                "%" if is_relative else "",
             )
             for row, baseline in study.baselines.items()
         )
     return gains
 
 
-def _reliable(cell: Cell) -> Number | None:
-    return cell.printed if cell.printed is not None and cell.printed.reliable else None
-
-
-def _relative(number: Ours | Number | None, baseline: Ours | Number | None) -> float | None:
-    """100 (a - b) / b."""
-    if number is None or baseline is None or not baseline.value:
+def _difference(values: dict[str, float], row: str, baseline: str | None, is_relative: bool) -> float | None:
+    """a - b, or 100 (a - b) / b; b is the highest other value without a baseline."""
+    others = [value for label, value in values.items() if label != row]
+    of_baseline = max(others, default=None) if baseline is None else values.get(baseline)
+    if row not in values or of_baseline is None or (is_relative and not of_baseline):
         return None
-    return 100 * (number.value - baseline.value) / baseline.value
+    difference = values[row] - of_baseline
+    return 100 * difference / of_baseline if is_relative else difference
 
 
 def points_of(table: Numbers, study: StudyInputs, printed: Sequence[Row]) -> tuple[Point, ...]:

@@ -8,12 +8,14 @@ import pytest
 from scipy.stats import spearmanr
 
 from unseen.config.inputs import StudyInputs, StudyRowInputs
+from unseen.experiments.catalogue import printed as printed_rows
+from unseen.experiments.catalogue import studies
 from unseen.experiments.printed import Number
 from unseen.report.report_data import ReportData
-from unseen.report.study_cells import Cell, Column, Ours, Point, StudyTable
+from unseen.report.study_cells import Cell, Column, Line, Ours, Point, StudyTable
 from unseen.report.study_figures import charts
 from unseen.report.study_files import names, write
-from unseen.report.study_table import study_table
+from unseen.report.study_table import gains_of, study_table
 from unseen.report.svg import PRINT
 
 PRINTED = ["75.76", "75.57", "75.44", "75.96"]  # CRT table 8, Recall@1
@@ -115,7 +117,7 @@ def grid_table(axes: dict[str, str], points: list[Point]) -> StudyTable:
     row = StudyRowInputs(method="m", label="l", like="ms", recipe={}, printed=None)
     study = StudyInputs(
         name="mine", title="t", paper="", item="", table=None, datasets=("parts",), metric="recall_at_1",
-        axes=axes, tied=(), baselines={}, shows="", missing="", rows=(row,),
+        axes=axes, tied=(), baselines={}, gain="percent", shows="", missing="", rows=(row,),
     )  # fmt: skip
     return StudyTable(study, "parts", (R1,), (), (), tuple(points), False)
 
@@ -170,3 +172,45 @@ def test_gains_are_relative_to_the_baseline(study_inputs: ReportData, tmp_path: 
     write(table, tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(names(table))
     assert "cub-2.pdf" in names(table)
+
+
+def test_gains_in_points_are_below_every_column(study_inputs: ReportData) -> None:
+    study = study_inputs.studies[0].model_copy(
+        update={"baselines": {"K1 = 64": None, "K1 = 4": "K1 = 1"}, "gain": "points"}
+    )
+    table = study_table(study_inputs, "cub", study)
+    assert set(table.gains) == set(table.columns)
+    ours = [statistics.fmean(values) for values in our_recalls(study_inputs, "cub")]
+    highest, second = table.gains[R1]
+    assert highest.title == "K1 = 64 over the best other row"
+    assert highest.text(highest.printed) == "+0.20", "75.96 is compared with 75.76"
+    assert highest.ours == pytest.approx(ours[3] - max(ours[:3]))
+    assert second.text(second.printed) == "-0.19"
+    recall_at_8 = Column("recall_at_8")
+    assert [gain.ours for gain in table.gains[recall_at_8]] == [None, None], "Recall@8 is not measured"
+    assert names(table) == ["cub.svg", "cub.pdf"], "the chart over the axis; none of the differences"
+
+
+def test_gains_of_the_published_studies_are_those_that_crt_prints(study_inputs: ReportData) -> None:
+    """The rows `Gain` of its tables 3 to 5, which pipeline/experiments/printed does not contain."""
+    printed = {
+        ("crt-table-3", "cub"): [4.28, 2.18, 1.51, 0.94],
+        ("crt-table-3", "cars"): [0.76, 0.92, 0.29, -0.17],
+        ("crt-table-4", "sop"): [-1.09, 0.26, 0.16, 0.11],
+        ("crt-table-4", "inshop"): [1.68, 0.87, 0.58, 0.45],
+        ("crt-table-5", "cars"): [2.01, 1.59, 1.53, 0.79, 0.88, 0.45, 3.37, 2.13, 1.47, 2.06, 1.61, 1.14,
+                                  2.24, 1.94, 1.24],
+    }  # fmt: skip
+    catalogue = studies()
+    for (name, dataset), expected in printed.items():
+        study = catalogue[name].study
+        rows = [row for row in printed_rows(catalogue[name]) if row.dataset == dataset]
+        columns = tuple(Column(metric) for metric in rows[-1].metrics)
+        lines = [
+            Line(row.name, None, tuple(Cell(row.metrics.get(column.metric), None) for column in columns))
+            for row in rows
+        ]
+        inputs = study_inputs.studies[0].model_copy(update={"baselines": study.baselines, "gain": study.gain})
+        gains = gains_of(inputs, columns, lines)
+        pairs = range(len(study.baselines))
+        assert [gains[c][pair].printed for pair in pairs for c in columns] == pytest.approx(expected), name

@@ -95,7 +95,8 @@ my-study:
 | `protocol` | `published` (default), `selected` or `refit` |
 | `metric` | of charts and rank correlation, such as `map_at_r`; default `recall_at_1` |
 | `axes` | field -> symbol: the axes of the chart; default: the numeric grids of `space` |
-| `baselines` | label of a row -> label of its baseline: a chart of the relative differences |
+| `baselines` | label of a row -> label of its baseline, or `null`: the highest other row of each column |
+| `gain` | `percent` (default): relative differences of `metric`, also as a chart; `points`: of each column |
 | `ensemble` | `true`: numbers of MLRC ensembles |
 | `search` | the same search for every row: `{total: 8, space: {...}}`, see below |
 | `reduce`, `analyze_reduce` | as `evaluate.reduce` and `analyze.reduce`, for these rows |

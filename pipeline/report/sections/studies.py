@@ -35,6 +35,7 @@ def _study(table: StudyTable, anchor: str, seeds: int) -> dict[str, Any]:
         "reference": listed(sorted({c.printed_for for c in table.columns if c.printed_for}) or [""]),
         "several_seeds": seeds > 1,
         "lines": [(line, list(map(_cell, line.cells, table.columns))) for line in table.lines],
+        "gains": _gains(table),
         "doubtful": any(
             cell.printed and not cell.printed.reliable for line in table.lines for cell in line.cells
         ),
@@ -42,6 +43,16 @@ def _study(table: StudyTable, anchor: str, seeds: int) -> dict[str, Any]:
         "charts": figures.charts(table, anchor),
         "files": [f"studies/{study.name}/{name}" for name in (*names(table), *FILES)],
     }
+
+
+def _gains(table: StudyTable) -> list[tuple[str, list[tuple[str, str]]]]:
+    """Title, and (printed, ours) of each column, of the differences from baselines."""
+    rows: dict[str, list[tuple[str, str]]] = {}
+    for place, column in enumerate(table.columns):
+        for gain in table.gains.get(column, ()):
+            cells = rows.setdefault(gain.title, [("", "")] * len(table.columns))
+            cells[place] = (gain.text(gain.printed), gain.text(gain.ours))
+    return list(rows.items())
 
 
 def _search(dataset: DataSet, table: StudyTable) -> dict[str, Any]:
