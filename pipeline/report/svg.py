@@ -100,14 +100,20 @@ def _style(colours: Colours) -> dict[str, Any]:
 
 
 def style_of(position: int, colours: Colours = PAGE) -> tuple[str, object, str]:
-    """(colour, dashes, marker) of the series at a position. Series differ in more than colour."""
-    series = colours.series
-    return series[position % len(series)], DASHES[position % len(DASHES)], MARKERS[position % len(MARKERS)]
+    """(colour, dashes, marker) of the series at a position. The first eight differ in all three; 64 differ in
+    the pair of colour and dashes, and in the pair of colour and marker."""
+    place = _second(position)
+    return colours.series[position % len(SERIES)], DASHES[place], MARKERS[place]
+
+
+def _second(position: int) -> int:
+    """The place of the dashes and of the marker: each round of the colours begins one place later."""
+    return (position + position // len(SERIES)) % len(DASHES)
 
 
 def dash_pattern(position: int) -> str:
     """The dashes of a series as an SVG stroke-dasharray for a line 3 wide; empty when solid."""
-    dashes = DASHES[position % len(DASHES)]
+    dashes = DASHES[_second(position)]
     return "" if isinstance(dashes, str) else " ".join(f"{2 * length:g}" for length in dashes[1])
 
 

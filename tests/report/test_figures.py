@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from unseen.evaluation.analysis.spectrum import decay_modes
+from unseen.report.dataset import styles_of
 from unseen.report.sections.attributes import PROTOTYPES, attributes, transfer
 from unseen.report.sections.geometry import drift, gaps
 from unseen.report.sections.gradient_noise import gradient_noise
@@ -17,7 +18,7 @@ from unseen.report.sections.spectrum import modes
 from unseen.report.sections.sweeps import chart
 from unseen.report.sections.training import validation
 from unseen.report.summary import Summary, Value
-from unseen.report.svg import inline, panel, plain
+from unseen.report.svg import inline, panel, plain, style_of
 
 POSITIONS = {"gsp": 0, "irt_r": 1}
 RUNS = {name: [decay_modes(np.geomspace(1, 0.01 * (place + 1), 12))] for name, place in POSITIONS.items()}
@@ -54,6 +55,18 @@ FIGURES = {
     "transfer": partial(transfer, MEANS, POSITIONS),
     "noise": partial(gradient_noise, {"irt_r": [HISTORY]}, POSITIONS, "Noise", "gradient_covariance"),
 }
+
+
+def test_styles_differ_for_fifty_rows() -> None:
+    """In colour and dashes, and in colour and marker; the legend of a table has the dashes of the charts."""
+    styles = [style_of(position) for position in range(50)]
+    assert len({(colour, dashes) for colour, dashes, _ in styles}) == 50
+    assert len({(colour, marker) for colour, _, marker in styles}) == 50
+    legend = [(method.series, method.dashes) for method in styles_of([f"m{i}" for i in range(50)], "x")]
+    assert len(set(legend)) == 50
+    assert all(
+        (dashes == "-") == (drawn == "") for (_, dashes, _), (_, drawn) in zip(styles, legend, strict=True)
+    )
 
 
 def label(svg: str) -> str:
