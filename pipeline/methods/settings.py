@@ -128,6 +128,12 @@ class Training(Strict):
         default="random", exclude_if=lambda start: start == "random"
     )
 
+    @property
+    def module(self) -> str | None:
+        """The function of the start, None for a random one."""
+        principal = "unseen.training.principal_start:start_at_principal_directions"
+        return principal if self.start == "principal" else None
+
     @model_validator(mode="after")
     def _validates(self) -> "Training":
         if self.protocol == "published" and self.patience is not None:

@@ -15,6 +15,7 @@ from unseen.methods.build import initial_method
 from unseen.methods.method import Method
 from unseen.methods.settings import Recipe
 from unseen.runtime.errors import UserError
+from unseen.runtime.parts import load
 from unseen.training.background import Background
 from unseen.training.checkpoint import Checkpoints
 from unseen.training.job import Job, located
@@ -25,7 +26,6 @@ from unseen.training.optimizer import build_optimizer
 from unseen.training.pace import CheckpointPace
 from unseen.training.passes import require_rows_alone
 from unseen.training.precision import with_effective_precision
-from unseen.training.principal_start import start_at_principal_directions
 from unseen.training.record import Record
 from unseen.training.row_embedder import RowEmbedder
 from unseen.training.state import identity, state_directory
@@ -132,8 +132,8 @@ def _parts(
     place = (worker.rank, worker.world, worker.loader_threads, worker.device.type == "cuda")
     loader = TrainLoader(shards, split.rows, split.labels, sampler, recipe.input, *place)
     learner = _learner(job, recipe, split, worker)
-    if recipe.training.start == "principal":
-        start_at_principal_directions(learner.method, recipe, shards, split.rows)
+    if recipe.training.module:
+        load(recipe.training.module)(learner.method, recipe, shards, split.rows)
     return sampler, loader, learner
 
 
