@@ -22,6 +22,7 @@ COPIED = ("docs", "tests/report", "tests/device")
 NEEDED = (
     *("pyproject.toml", "params.yaml", "dvc.yaml", "tests/params.py"),
     *("tests/methods/small.py", "tests/methods/test_every_part.py", "tests/graph/test_dependencies.py"),
+    "tests/training/workers.py",
 )
 TRAINS = '''
 """The recipes of the page's commands, and its network and method, train for two steps."""
