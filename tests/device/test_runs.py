@@ -22,7 +22,7 @@ from unseen.frozen.network import Network
 from unseen.frozen.pictures import listed
 from unseen.frozen.tail import AdaptTrainer, inputs
 from unseen.frozen.trained import Task
-from unseen.training import loop
+from unseen.training import loop, pace
 from unseen.training.export import model as export
 from unseen.training.job import Job
 
@@ -81,6 +81,7 @@ def _interrupted(root: Path) -> None:
     settings = recipe("baseline")
     straight, broken = (_elsewhere(job(root, settings), root / name) for name in ("straight", "broken"))
     row = loop.train(straight, 0, 1, GPU)
+    pace.SHORT = 60.0  # also a slow checkpoint is due
     with killed_at(7):
         loop.train(broken, 0, 1, GPU)
     resumed = loop.train(broken, 0, 1, GPU)

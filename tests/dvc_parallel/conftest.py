@@ -87,7 +87,8 @@ class Toy:
 
     def environment(self) -> dict[str, str]:
         clean = {key: value for key, value in os.environ.items() if not key.startswith(("DVC_", "RAY_"))}
-        return clean | {"PYTHONPATH": str(ROOT), "SHELL": "/bin/sh", "NO_COLOR": "1"}
+        # Without the process that `dvc init` leaves in the folder for its statistics.
+        return clean | {"PYTHONPATH": str(ROOT), "SHELL": "/bin/sh", "NO_COLOR": "1", "DVC_NO_ANALYTICS": "1"}
 
 
 @pytest.fixture
