@@ -107,6 +107,9 @@ class AnalyzeInputs(Strict):
     parts: PartsSource | None = None  # of a data set whose generator gives the position of the object
 
 
+Form = Literal["bars", "epochs", "histograms", "energy", "hulls", "attributes", "positions", "gallery"]
+
+
 class StudyRowInputs(Strict):
     """A row of a study in the run."""
 
@@ -131,6 +134,7 @@ class StudyInputs(Strict):
     tied: tuple[str, ...]
     baselines: dict[str, str | None]  # label of a row -> that of its baseline; None: the highest other
     gain: Literal["percent", "points"]
+    figures: tuple[Form, ...]
     shows: str
     missing: str
     rows: tuple[StudyRowInputs, ...]

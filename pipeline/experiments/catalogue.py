@@ -309,14 +309,14 @@ def _of_table(item: Catalogued) -> Iterator[tuple[str, str, str, dict[str, Any],
 
 def _of_methods(item: Catalogued) -> Iterator[tuple[str, str, str, dict[str, Any], None]]:
     for name, block in item.study.methods.items():
-        recipe = flat({key: value for key, value in block.items() if key != "like"})
+        recipe = flat({key: value for key, value in block.items() if key not in ("like", "label")})
         if block["like"] not in published_recipes("methods") and item.is_published:
             raise UserError(
                 f"{item.document.where(f'{item.name}.methods.{name}')}: there is no published method "
                 f"{block['like']}.",
                 suggestion(block["like"], published_recipes("methods")) or "Correct `like`.",
             )
-        yield name, name, block["like"], recipe, None
+        yield name, block.get("label", name), block["like"], recipe, None
 
 
 def _slug(text: str) -> str:

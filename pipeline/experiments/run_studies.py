@@ -30,6 +30,7 @@ def studies_of_run(definitions: Definitions, methods: tuple[str, ...]) -> tuple[
             tied=item.study.tied,
             baselines=item.study.baselines,
             gain=item.study.gain,
+            figures=item.study.figures,
             shows=item.study.shows,
             missing=missing(item),
             rows=tuple(

@@ -16,6 +16,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
+from unseen.config.inputs import Form
 from unseen.config.stages import Axis, RowSearch
 from unseen.config.study_row import Protocol
 from unseen.evaluation.settings import Reduce
@@ -36,7 +37,8 @@ class Study(Strict):
     title: str
     source: Origin | None = None  # None: of a user
     table: str | None = None  # a printed table of that paper, by its name in pipeline/experiments/printed
-    # row -> {like: method, field: value, ...}, as block `methods` of params.yaml; a value may be a block
+    # row -> {like: method, field: value, ...}, as block `methods` of params.yaml; a value may be a block.
+    # label: the name of the row in the paper
     methods: dict[Name, dict[str, Any]] = Field(default={})
     # every combination of these grids, for each of the rows above; the vocabulary of a sweep's space
     space: dict[str, Axis] = Field(default={})
@@ -60,6 +62,7 @@ class Study(Strict):
     search: RowSearch | None = None  # the same search for every row: the study also sets run.sweeps
     reduce: Reduce | None = None  # also embeddings reduced by PCA (evaluate.reduce)
     analyze_reduce: Reduce | None = None  # also histograms of reduced embeddings (analyze.reduce)
+    figures: tuple[Form, ...] = ()  # of the rows, in files (pipeline/report/study_files.py)
     shows: str = ""  # what the report shows in addition to the table, and where
     missing: str = ""  # what of the item is not shown
     quoted: str = ""  # which columns the paper quotes, so that they stay as printed
@@ -82,6 +85,8 @@ class Study(Strict):
             if not source or "kind" in source:
                 raise ValueError(f"sources.{name}: give settings of the source other than its kind")
         for name, row in self.methods.items():
+            if not isinstance(row.get("label", name), str):
+                raise ValueError(f"methods.{name}.label: give a text")
             if not isinstance(row.get("like"), str):
                 raise ValueError(f"methods.{name}.like is missing: the method of the row")
         for field, axis in self.space.items():

@@ -1,5 +1,6 @@
 """The network of each method, its initial weights, and the reliability of the selected iterate."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -103,15 +104,41 @@ def seeds_differ(report_data: ReportData, dataset: str) -> bool:
     return len(report_data.seeds) > 1 and samplings != {"tuples"}
 
 
+def gallery_sizes(report_data: ReportData, dataset: str) -> str:
+    """The number of classes in the galleries of validation and of test; empty without a selection."""
+    held_out = _held_out(report_data, dataset)
+    if not held_out:
+        return ""
+    test = counted(report_data.shards[dataset].manifest["counts"]["test"]["classes"], "class")
+    return (
+        f"The gallery of validation has {_range(held_out)}, that of test {test}: recall is higher among "
+        "fewer classes, so these curves are not comparable with the results on test classes."
+    )
+
+
 def few_validation_classes(report_data: ReportData, dataset: str) -> str:
     """A warning if fewer than FEW classes select the iterate of a run, else an empty text."""
-    classes = report_data.shards[dataset].manifest["counts"]["train"]["classes"]
-    runs = report_data.of(dataset)
-    selected = [run for run in runs if len(run.history) > 1 and protocol_of(run) == "selected"]
-    held_out = sorted({classes - run.recipe["classes"] for run in selected})
+    held_out = _held_out(report_data, dataset)
     if not held_out or held_out[0] >= FEW:
         return ""
-    count = f"{held_out[0]} to {held_out[-1]} classes" if len(held_out) > 1 else counted(held_out[0], "class")
+    count = _range(held_out)
+    selected = _selected(report_data, dataset)
     metrics = {name_of(run.recipe["recipe"]["training"]["selection_metric"]) for run in selected}
     selection = f"{' or '.join(sorted(metrics))} on only {count} held out of training"
     return f"The iterate is selected by {selection}. So few classes make this choice unreliable."
+
+
+def _selected(report_data: ReportData, dataset: str) -> list[RunResults]:
+    """The runs whose iterate validation selected."""
+    runs = report_data.of(dataset)
+    return [run for run in runs if len(run.history) > 1 and protocol_of(run) == "selected"]
+
+
+def _held_out(report_data: ReportData, dataset: str) -> list[int]:
+    """The different numbers of validation classes of these runs."""
+    classes = report_data.shards[dataset].manifest["counts"]["train"]["classes"]
+    return sorted({classes - run.recipe["classes"] for run in _selected(report_data, dataset)})
+
+
+def _range(counts: Sequence[int]) -> str:
+    return f"{counts[0]} to {counts[-1]} classes" if len(counts) > 1 else counted(counts[0], "class")

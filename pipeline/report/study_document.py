@@ -104,7 +104,7 @@ def write_studies(report_data: ReportData, directory: Path) -> None:
         folder = directory / study.name
         folder.mkdir(parents=True)
         for table in tables:
-            write(table, folder)
+            write(table, report_data, folder)
         write_document(tables, folder)
 
 

@@ -1,25 +1,127 @@
-"""The charts of a study as SVG and PDF: <directory>/<study>/<data set>.svg and so on."""
+"""The figures of a study as SVG and PDF: its charts as <directory>/<data set>.svg and so on, and the figures
+of its rows in the forms of the paper (`figures` of the study) as <data set>-<form>.svg and so on.
 
+The latter have the rows of the study alone, with the names that the paper gives them.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
-from unseen.report import study_figures as figures
+from matplotlib.figure import Figure
+
+from unseen.config.inputs import Form, StudyInputs
+from unseen.data.decode import decode
+from unseen.data.positions import Positions
+from unseen.report.dataset import DataSet, GallerySize
+from unseen.report.heat_maps import heat_map
+from unseen.report.report_data import ReportData
+from unseen.report.sections import attributes, embedding_map, similarity, spectrum, training
+from unseen.report.sections.gallery import choose, viewer
+from unseen.report.sections.positions import chosen
 from unseen.report.study_cells import StudyTable
-from unseen.report.svg import PRINT, save
+from unseen.report.study_figures import charts
+from unseen.report.svg import FORMATS, Tile, picture_grid, save, with_legend
+
+_GALLERY = GallerySize(queries=8, neighbours=4, thumbnail=224)
 
 
-def write(table: StudyTable, directory: Path) -> None:
-    """The charts of a study on a data set."""
-    for number, figure in enumerate(figures.figures(table, PRINT)):
-        for kind in ("svg", "pdf"):
-            save(figure, directory / f"{table.dataset}{_place(number)}.{kind}")
+def write(table: StudyTable, report_data: ReportData, directory: Path) -> None:
+    """The figures of a study on a data set."""
+    _save((chart.figure for chart in charts(table, "file")), directory, table.dataset)
+    rows = DataSet(rows_of(report_data, table.study), table.dataset, "file", _GALLERY)
+    for form in table.study.figures:
+        _save(_figures(form, rows), directory, f"{table.dataset}-{form}")
 
 
-def names(table: StudyTable) -> list[str]:
-    """The names of these files."""
-    series = len({point.series for point in table.points})
-    charts = (series if len(table.study.axes) == 2 else min(series, 1)) + len(table.charted_gains)
-    return [f"{table.dataset}{_place(number)}.{kind}" for number in range(charts) for kind in ("svg", "pdf")]
+def _save(figures: Iterable[Figure], directory: Path, name: str) -> None:
+    for number, figure in enumerate(figures):
+        for kind in FORMATS:
+            save(figure, directory / f"{name}{f'-{number + 1}' if number else ''}.{kind}")
 
 
-def _place(number: int) -> str:
-    return f"-{number + 1}" if number else ""
+def rows_of(report_data: ReportData, study: StudyInputs) -> ReportData:
+    """The results of the rows of a study, under their labels; rows with one label keep the name of their
+    method."""
+    labels = [row.label for row in study.rows]
+    names = {row.method: row.label if labels.count(row.label) == 1 else row.method for row in study.rows}
+    return replace(
+        report_data,
+        methods=tuple(names.values()),
+        runs=[replace(run, method=names[run.method]) for run in report_data.runs if run.method in names],
+        analysis=[
+            entry | {"row": entry["row"] | {"method": names[entry["row"]["method"]]}}
+            for entry in report_data.analysis
+            if entry["row"]["method"] in names
+        ],
+        positions={
+            (dataset, names[method]): positions
+            for (dataset, method), positions in report_data.positions.items()
+            if method in names
+        },
+        like={},
+    )
+
+
+def _figures(form: Form, rows: DataSet) -> Iterator[Figure]:
+    """The figures of the rows in a form; bars are a chart."""
+    curves = rows.analysis.first_curves
+    if form == "epochs":
+        for metric in ("test_recall_at_1", "recall_at_1"):
+            known = {
+                m: h for m, h in rows.histories.items() if any(metric in row for run in h for row in run)
+            }
+            if known:
+                chart = training.validation(known, rows.positions, metric, "file", _steps_of_epoch(rows))
+                yield with_legend(chart.figure)
+    elif form == "histograms":
+        yield from (chart.figure for chart in similarity.content(rows)["figures"])
+    elif form == "energy" and curves:
+        yield with_legend(spectrum.energy(rows.analysis.curves, rows.positions, "file").figure)
+    elif form == "hulls":
+        for method, curve in curves.items():
+            if curve.get("map"):
+                yield embedding_map.figure(method, curve["map"], rows.labels, "file").figure
+    elif form == "attributes":
+        yield from (chart.figure for chart in (attributes.content(rows) or {"figures": ()})["figures"])
+    elif form == "positions":
+        for (dataset, method), positions in rows.report_data.positions.items():
+            if dataset == rows.name:
+                yield picture_grid(method, list(_maps(rows, positions)))
+    elif form == "gallery":
+        for method in rows.report_data.methods:
+            yield picture_grid(method, list(_retrieved(rows, method)))
+
+
+def _steps_of_epoch(rows: DataSet) -> dict[str, float]:
+    """Training images / images of a batch, of each row."""
+    images = rows.shards.manifest["counts"]["train"]["images"]
+    batches = {run.method: run.recipe["recipe"]["batch"] for run in rows.runs()}
+    return {m: images / (batch["classes"] * batch["images_per_class"]) for m, batch in batches.items()}
+
+
+def _maps(rows: DataSet, positions: Positions) -> Iterator[Sequence[Tile]]:
+    """A line per query: the image, and its maps."""
+    for query in positions.queries:
+        maps = chosen(positions, query)
+        image = decode(rows.shards.image(query.row_id))
+        tiles = [Tile(image, "query")]
+        for each, caption, right in maps:
+            of_map = decode(rows.shards.image(each.row_id))
+            tiles.append(Tile(heat_map(of_map, each, _GALLERY.thumbnail), caption, right))
+        yield tiles
+
+
+def _retrieved(rows: DataSet, method: str) -> Iterator[Sequence[Tile]]:
+    """A line per query: the image, and its nearest test images."""
+    run = rows.runs(method)[0]
+    overlays, query = viewer(rows, run)
+    for _, places in choose(run.queries, _GALLERY.queries, overlays.queries):
+        for shown in map(query, places.tolist()):
+            yield [
+                Tile(decode(rows.shards.image(shown.picture.row)), "query"),
+                *(
+                    Tile(decode(rows.shards.image(match.row)), f"{match.similarity:.2f}", match.right)
+                    for match in shown.matches
+                ),
+            ]

@@ -1,9 +1,9 @@
 """Matplotlib figures as inline SVG with the colours and the font of the page.
 
-A figure is drawn in the placeholder colours below. `inline` replaces them by the variables of page.css, so
-that one figure fits a light and a dark page. Same figure, same bytes: the SVG has no date and a fixed salt
-for ids. Text stays text; its layout uses matplotlib's own font and does not depend on the fonts of the
-machine. A figure for a file of its own is drawn in the colours PRINT.
+A figure is drawn in the colours of a light page, and `save` writes it so. `inline` replaces them by the
+variables of page.css, so that one figure fits a light and a dark page. Same figure, same bytes: the SVG has
+no date and a fixed salt for ids. Text stays text; its layout uses matplotlib's own font and does not depend
+on the fonts of the machine.
 """
 
 import io
@@ -12,19 +12,22 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 from xml.sax.saxutils import escape
 
+import numpy as np
+from jaxtyping import UInt8
 from markupsafe import Markup
 from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
-INK, MUTED, GRID, PAPER = "#010101", "#020202", "#030303", "#040404"
+INK, MUTED, GRID, PAPER = "#1c1e23", "#5c626d", "#dfded9", "#ffffff"  # of page.css on a light page
 WIDE, SMALL = 4.5, 4.0  # inches: two or three panels in a row on a laptop, one on a phone
 MAX_MARKED = 30  # points of a curve with markers
-SERIES = tuple(f"#0a0b{i:02x}" for i in range(8))
+SERIES = ("#0a63bd", "#b9500d", "#147a4b", "#9226a8", "#0b7285", "#8a6100", "#5046c8", "#b3194f")
 DASHES: tuple[str | tuple[float, tuple[float, ...]], ...] = (
     "-",
     (0, (5, 1.5)),
@@ -39,27 +42,14 @@ MARKERS = ("o", "s", "^", "D", "v", "P", "X", "p")
 _VARIABLES = {INK: "ink", MUTED: "muted", GRID: "grid", PAPER: "paper"} | {
     colour: f"series-{i}" for i, colour in enumerate(SERIES)
 }
+FORMATS = ("svg", "pdf")  # of figures in files
 
 
-@dataclass(frozen=True)
-class Colours:
-    """The colours of a figure."""
+class Chart(Markup):
+    """A figure as an <svg> element, and the figure."""
 
-    ink: str
-    muted: str
-    grid: str
-    paper: str
-    series: tuple[str, ...]
+    figure: Figure
 
-
-PAGE = Colours(INK, MUTED, GRID, PAPER, SERIES)  # placeholders
-PRINT = Colours(  # those of page.css on a light page
-    "#1c1e23",
-    "#5c626d",
-    "#dfded9",
-    "#ffffff",
-    ("#0a63bd", "#b9500d", "#147a4b", "#9226a8", "#0b7285", "#8a6100", "#5046c8", "#b3194f"),
-)
 
 _STYLE = {
     "svg.hashsalt": "unseen",
@@ -83,27 +73,22 @@ _STYLE = {
     "legend.fontsize": 8.5,
     "lines.linewidth": 1.6,
     "path.simplify": True,
+    "text.color": INK,
+    "axes.edgecolor": GRID,
+    "axes.labelcolor": MUTED,
+    "axes.titlecolor": INK,
+    "grid.color": GRID,
+    "xtick.color": MUTED,
+    "ytick.color": MUTED,
+    "legend.labelcolor": INK,
 }
 
 
-def _style(colours: Colours) -> dict[str, Any]:
-    return _STYLE | {
-        "text.color": colours.ink,
-        "axes.edgecolor": colours.grid,
-        "axes.labelcolor": colours.muted,
-        "axes.titlecolor": colours.ink,
-        "grid.color": colours.grid,
-        "xtick.color": colours.muted,
-        "ytick.color": colours.muted,
-        "legend.labelcolor": colours.ink,
-    }
-
-
-def style_of(position: int, colours: Colours = PAGE) -> tuple[str, object, str]:
+def style_of(position: int) -> tuple[str, object, str]:
     """(colour, dashes, marker) of the series at a position. The first eight differ in all three; 64 differ in
     the pair of colour and dashes, and in the pair of colour and marker."""
     place = _second(position)
-    return colours.series[position % len(SERIES)], DASHES[place], MARKERS[place]
+    return SERIES[position % len(SERIES)], DASHES[place], MARKERS[place]
 
 
 def _second(position: int) -> int:
@@ -118,15 +103,53 @@ def dash_pattern(position: int) -> str:
 
 
 @contextmanager
-def panel(
-    title: str, width: float = 4.4, height: float = 2.7, colours: Colours = PAGE
-) -> Iterator[tuple[Figure, Axes]]:
+def panel(title: str, width: float = 4.4, height: float = 2.7) -> Iterator[tuple[Figure, Axes]]:
     """One styled set of axes; sizes in inches of 72 CSS pixels."""
-    with rc_context(_style(colours)):
+    with rc_context(_STYLE):
         figure = Figure(figsize=(width, height), layout="constrained")
         axes = figure.add_subplot()
         axes.set_title(title)
         yield figure, axes
+
+
+@dataclass(frozen=True)
+class Tile:
+    """A picture of a grid. right: whether its image is a right match; None: not judged."""
+
+    image: UInt8[np.ndarray, "H W 3"]
+    caption: str
+    right: bool | None = None
+
+
+def picture_grid(title: str, lines: Sequence[Sequence[Tile]]) -> Figure:
+    """A row of pictures per line. Right matches have a solid frame in the third colour, wrong ones a dotted
+    frame in the second."""
+    columns = max(map(len, lines))
+    with rc_context(_STYLE):
+        figure = Figure(figsize=(1.3 * columns, 0.4 + 1.5 * len(lines)), layout="constrained")
+        figure.suptitle(plain(title), x=0.01, ha="left", fontsize=10, weight="bold")
+        grid = figure.subplots(len(lines), columns, squeeze=False)
+        for axes in grid.flat:
+            axes.set_axis_off()
+        for row, line in zip(grid, lines, strict=True):
+            for axes, tile in zip(row, line, strict=False):
+                axes.imshow(tile.image)
+                axes.set_title(plain(tile.caption), fontsize=7, weight="normal")
+                if tile.right is not None:
+                    height, width = tile.image.shape[:2]
+                    colour, dashes = (SERIES[2], "-") if tile.right else (SERIES[1], ":")
+                    axes.add_patch(
+                        Rectangle((-0.5, -0.5), width, height, fill=False, edgecolor=colour, linestyle=dashes,
+                                  linewidth=2)
+                    )  # fmt: skip
+        return figure
+
+
+def with_legend(figure: Figure) -> Figure:
+    """The figure with a legend below it; figures of the page have one for all."""
+    with rc_context(_STYLE):
+        figure.legend(loc="outside lower center", ncols=2)
+    return figure
 
 
 def few_ticks(axes: Axes, x: int = 5, y: int = 5, whole_x: bool = False) -> None:
@@ -167,13 +190,13 @@ def within_percent(axes: Axes, side: Literal["x", "y"], margin: float = 0.06) ->
         line.set_clip_on(False)
 
 
-def inline(figure: Figure, name: str, description: str, whole: Mapping[str, str] | None = None) -> Markup:
+def inline(figure: Figure, name: str, description: str, whole: Mapping[str, str] | None = None) -> Chart:
     """The figure as an <svg> element.
 
     name: prefix of its ids, unique on the page. description: the text for screen readers. whole: the whole
     text of each shortened text of the figure, which becomes its title.
     """
-    with rc_context(_style(PAGE)):
+    with rc_context(_STYLE):
         buffer = io.StringIO()
         figure.savefig(
             buffer, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None}
@@ -200,15 +223,16 @@ def inline(figure: Figure, name: str, description: str, whole: Mapping[str, str]
     for colour, variable in _VARIABLES.items():
         text = text.replace(colour, f"var(--{variable})")
     text = re.sub(r"<!--.*?-->", "", text, flags=re.DOTALL)
-    return Markup(re.sub(r"\s*\n\s*", "\n", text).strip())
+    chart = Chart(re.sub(r"\s*\n\s*", "\n", text).strip())
+    chart.figure = figure
+    return chart
 
 
 def save(figure: Figure, path: Path) -> None:
-    """Writes a figure that was drawn in the colours PRINT as SVG or PDF, by the suffix of `path`. The file
-    has no date."""
+    """Writes a figure as SVG or PDF, by the suffix of `path`. The file has no date."""
     svg: dict[str, str | None] = {"Date": None, "Creator": None}
     pdf: dict[str, str | None] = {"CreationDate": None, "Creator": None, "Producer": None}
-    with rc_context(_style(PRINT)):
+    with rc_context(_STYLE):
         figure.savefig(path, metadata=svg if path.suffix == ".svg" else pdf)
 
 

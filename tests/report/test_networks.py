@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from tests.report.page_reader import Element
-from unseen.report.networks import few_validation_classes, networks, protocols, seeds_differ
+from unseen.report.networks import few_validation_classes, gallery_sizes, networks, protocols, seeds_differ
 from unseen.report.report_data import ReportData, RunResults
 
 
@@ -40,6 +40,19 @@ def test_few_validation_classes_are_reported(inputs: ReportData) -> None:
     assert "on only 9 to 12 classes" in held_out(9, 10, 12)
     one_validation = replace(inputs, runs=[replace(run, history=run.history[:1]) for run in inputs.runs])
     assert few_validation_classes(one_validation, "birds") == "", "no iterate was selected"
+
+
+def test_the_sizes_of_both_galleries_are_on_the_page(inputs: ReportData, html: str) -> None:
+    counts = inputs.shards["birds"].manifest["counts"]
+    held_out = {counts["train"]["classes"] - run.recipe["classes"] for run in inputs.runs}
+    assert len(held_out) == 1
+    sizes = (
+        f"has {held_out.pop()} classes, that of test {counts['test']['classes']} classes: recall is higher"
+    )
+    assert sizes in gallery_sizes(inputs, "birds")
+    assert sizes in html
+    published = replace(inputs, runs=[_with_protocol(run, "published") for run in inputs.runs])
+    assert gallery_sizes(published, "birds") == "", "nothing is validated"
 
 
 def test_runs_of_other_protocols_select_no_iterate(inputs: ReportData) -> None:

@@ -52,7 +52,7 @@ unseen study --list                                      # the list below
   difference, the conditions that differ, and the rank correlation of the order (Spearman). One numeric axis
   gives a line chart, two give a heat map. Beside the report, `data/report/studies/<study>/` contains the
   table over all data sets of the run as CSV, LaTeX and Markdown, with intervals over classes and the gains
-  over baselines, and the figure of each data set as SVG and PDF.
+  over baselines, and the figures of each data set in the form of the paper as SVG and PDF.
 - `--cost` (also of `unseen run`) prints the price of all trainings, those of folds and trials included, and
   starts none: steps, TFLOP and bytes of a step, memory, and MB for each further image of a batch; hours on
   four GPUs at least (a roofline: a real GPU takes longer), and hours here by a measured step; disk. A step is
@@ -88,6 +88,7 @@ my-study:
 |---|---|
 | `title` | one line |
 | `methods` | row -> `{like: method, field: value, ...}`; a published method or one of `params.yaml` |
+| `methods.<row>.label` | the name of the row in tables and figures |
 | `space` | dotted field -> `{grid: [...]}`, with `tied: [...]` for further fields that get the same value |
 | `recipe` | changes of all rows |
 | `datasets`, `seeds` | defaults of `--datasets` and `--seeds`; seeds: [0] |
@@ -97,6 +98,7 @@ my-study:
 | `axes` | field -> symbol: the axes of the chart; default: the numeric grids of `space` |
 | `baselines` | label of a row -> label of its baseline, or `null`: the highest other row of each column |
 | `gain` | `percent` (default): relative differences of `metric`, also as a chart; `points`: of each column |
+| `figures` | of `bars`, `epochs`, `histograms`, `energy`, `hulls`, `attributes`, `positions`, `gallery` |
 | `ensemble` | `true`: numbers of MLRC ensembles |
 | `search` | the same search for every row: `{total: 8, space: {...}}`, see below |
 | `reduce`, `analyze_reduce` | as `evaluate.reduce` and `analyze.reduce`, for these rows |

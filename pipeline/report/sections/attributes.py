@@ -6,13 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from markupsafe import Markup
 from matplotlib.patches import Rectangle
 
 from unseen.report.analysis import Means
 from unseen.report.dataset import DataSet
 from unseen.report.names import shorten
-from unseen.report.svg import INK, MUTED, WIDE, inline, method_rows, panel, plain, style_of
+from unseen.report.svg import INK, MUTED, WIDE, Chart, inline, method_rows, panel, plain, style_of
 from unseen.report.words import percent
 
 PROTOTYPES = 16  # columns of the attribute chart
@@ -38,7 +37,7 @@ def content(dataset: DataSet) -> dict[str, Any] | None:
 
 def attributes(
     method: str, position: int, shares: Mapping[str, Any], classes: Sequence[tuple[str, str]], name: str
-) -> Markup:
+) -> Chart:
     """Mean attributes of test classes: the opacity of a square is the share of the prototype (GSP fig. 5).
 
     The prototypes with the largest shares come first. shares: curve `attributes` of a run. classes: label and
@@ -69,7 +68,7 @@ def attributes(
         return inline(figure, name, text, titles)
 
 
-def transfer(means: Mapping[tuple[str, str], Means], positions: Mapping[str, int], name: str) -> Markup:
+def transfer(means: Mapping[tuple[str, str], Means], positions: Mapping[str, int], name: str) -> Chart:
     """MAP of predicted class embeddings of classes that the predictor was not fitted on.
 
     Mean and standard deviation over splits, the network before training (cross) and chance (tick).

@@ -5,11 +5,12 @@ and the convex hull of each class (GSP fig. 3a).
 from typing import Any
 
 import numpy as np
+from jaxtyping import Float
 from scipy.spatial import ConvexHull
 
 from unseen.report.dataset import DataSet
 from unseen.report.pictures import data_uri
-from unseen.report.svg import SERIES
+from unseen.report.svg import SERIES, SMALL, Chart, inline, panel, plain, style_of
 from unseen.report.words import percent
 
 SIDE, MARGIN, PICTURE = 260, 8, 56  # of a map, around its points, and of a picture; pixels
@@ -54,15 +55,41 @@ def content(dataset: DataSet) -> dict[str, Any] | None:
     }
 
 
+def figure(method: str, curve: dict[str, Any], classes: list[str], name: str) -> Chart:
+    """The map of a method with the points and the convex hull of each class. curve: `map` of a run. classes:
+    the name of each label."""
+    with panel(plain(method), SMALL, SMALL) as (figure, axes):
+        labels = np.asarray(curve["labels"])
+        plane = np.stack([curve["x"], curve["y"]], axis=1)
+        for position, label in enumerate(dict.fromkeys(labels.tolist())):
+            colour, _, marker = style_of(position)
+            points = plane[labels == label]
+            axes.plot(*points.T, linestyle="none", marker=marker, markersize=4, color=colour)
+            corners = hull(points)
+            if corners is not None:
+                axes.fill(*corners.T, color=colour, alpha=0.15, linewidth=0, label=plain(classes[label]))
+        axes.set_aspect("equal")
+        axes.set(xticks=[], yticks=[])
+        figure.legend(loc="outside lower center", ncols=2)
+        return inline(figure, name, f"Map of the embedding of {method}")
+
+
+def hull(points: Float[np.ndarray, "P 2"]) -> Float[np.ndarray, "corners 2"] | None:
+    """The corners of the convex hull; None for points on a line."""
+    if np.linalg.matrix_rank(points - points[0]) < 2:
+        return None
+    corners: np.ndarray = points[ConvexHull(points).vertices]
+    return corners
+
+
 def hulls(points: list[tuple[float, float, int]]) -> list[dict[str, Any]]:
     """The convex hull of the points (x, y, colour) of each colour, as corners of an SVG polygon. A colour
     whose points are on a line has none."""
     drawn = []
     for colour in dict.fromkeys(point[2] for point in points):
-        plane = np.array([point[:2] for point in points if point[2] == colour])
-        if np.linalg.matrix_rank(plane - plane[0]) < 2:
+        corners = hull(np.array([point[:2] for point in points if point[2] == colour]))
+        if corners is None:
             continue
-        corners = plane[ConvexHull(plane).vertices]
         drawn.append({"colour": colour, "corners": " ".join(f"{x:g},{y:g}" for x, y in corners)})
     return drawn
 

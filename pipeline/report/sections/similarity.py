@@ -6,11 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from markupsafe import Markup
 
 from unseen.report.analysis import match_errors
 from unseen.report.dataset import DataSet
-from unseen.report.svg import INK, SMALL, few_ticks, inline, panel, plain, style_of
+from unseen.report.svg import INK, SMALL, Chart, few_ticks, inline, panel, plain, style_of
 from unseen.report.words import decimals
 
 Curves = Mapping[str, Any]  # of one run, as in analysis.json
@@ -63,7 +62,7 @@ def shared_span(curves: Sequence[Curves]) -> tuple[float, float]:
 
 def seen_and_unseen(
     method: str, position: int, curves: Curves, span: tuple[float, float], name: str
-) -> Markup:
+) -> Chart:
     """Pairs within a class (coloured) and between classes: unseen classes solid, seen classes dashed."""
     edges, colour = np.asarray(curves["edges"]), style_of(position)[0]
     with panel(plain(method), SMALL, 2.4) as (figure, axes):

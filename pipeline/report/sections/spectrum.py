@@ -6,11 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from markupsafe import Markup
 from matplotlib.ticker import LogLocator
 
 from unseen.report.dataset import DataSet
-from unseen.report.svg import MUTED, SMALL, few_ticks, inline, log_ticks, panel, style_of
+from unseen.report.svg import MUTED, SMALL, Chart, few_ticks, inline, log_ticks, panel, plain, style_of
 from unseen.report.words import decimals
 
 Runs = Mapping[str, Sequence[Mapping[str, Any]]]  # method -> what analysis.json has of each seed
@@ -29,7 +28,7 @@ def content(dataset: DataSet) -> dict[str, Any]:
     return {"figures": charts}
 
 
-def singular_values(curves: Runs, positions: Mapping[str, int], name: str) -> Markup:
+def singular_values(curves: Runs, positions: Mapping[str, int], name: str) -> Chart:
     """Normalised singular values relative to a flat spectrum, on a logarithmic axis."""
     with panel("Singular values, relative to flat", SMALL, 2.7) as (figure, axes):
         for method, runs in curves.items():
@@ -48,7 +47,7 @@ def singular_values(curves: Runs, positions: Mapping[str, int], name: str) -> Ma
         return inline(figure, name, text)
 
 
-def energy(curves: Runs, positions: Mapping[str, int], name: str) -> Markup:
+def energy(curves: Runs, positions: Mapping[str, int], name: str) -> Chart:
     """Cumulative share of the variance over principal axes, as a share of the dimension to compare
     dimensions.
     """
@@ -58,7 +57,8 @@ def energy(curves: Runs, positions: Mapping[str, int], name: str) -> Markup:
             for run in runs:
                 share = [0.0, *run["pca_energy"]]
                 percents = [100 * value for value in share]
-                axes.plot(np.linspace(0, 100, len(share)), percents, color=colour, linestyle=dashes)
+                place, label = np.linspace(0, 100, len(share)), plain(method) if run is runs[0] else None
+                axes.plot(place, percents, color=colour, linestyle=dashes, label=label)
         axes.axhline(90, color=MUTED, linewidth=0.9, linestyle=(0, (2, 2)))
         axes.annotate("90 %", (100, 90), (0, -10), textcoords="offset points", ha="right", color=MUTED)
         axes.set_xlabel("principal axes, percent of the dimension")
@@ -70,7 +70,7 @@ def energy(curves: Runs, positions: Mapping[str, int], name: str) -> Markup:
         return inline(figure, name, f"Cumulative variance over principal axes of {', '.join(curves)}")
 
 
-def modes(rows: Runs, positions: Mapping[str, int], name: str) -> Markup:
+def modes(rows: Runs, positions: Mapping[str, int], name: str) -> Chart:
     """Spectral decay over the number of excluded largest singular values: one line per run.
 
     Thin lines show the other direction of the divergence.

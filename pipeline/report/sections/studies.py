@@ -8,7 +8,6 @@ from unseen.report.dataset import DataSet
 from unseen.report.sections.sweeps import text_of_best
 from unseen.report.study_cells import Cell, Column, StudyTable, is_plain
 from unseen.report.study_document import FILES
-from unseen.report.study_files import names
 from unseen.report.study_table import study_table
 from unseen.report.words import listed, name_of, percent
 
@@ -27,7 +26,7 @@ def content(dataset: DataSet) -> dict[str, Any] | None:
 
 
 def _study(table: StudyTable, anchor: str, seeds: int) -> dict[str, Any]:
-    study = table.study
+    study, charts = table.study, figures.charts(table, anchor)
     return {
         "of": table,
         "item": f"{papers()[study.paper]} {study.item}" if study.paper else "",
@@ -40,8 +39,9 @@ def _study(table: StudyTable, anchor: str, seeds: int) -> dict[str, Any]:
             cell.printed and not cell.printed.reliable for line in table.lines for cell in line.cells
         ),
         "ranks": [(rank, f"{rank.rho:+.2f}".replace("-", "−")) for rank in table.ranks],
-        "charts": figures.charts(table, anchor),
-        "files": [f"studies/{study.name}/{name}" for name in (*names(table), *FILES)],
+        "charts": charts,
+        "files": [f"studies/{study.name}/{name}" for name in FILES],
+        "figures": f"studies/{study.name}/{table.dataset}*.svg" if charts or study.figures else "",
     }
 
 

@@ -4,13 +4,21 @@ training.watch_test is set."""
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from markupsafe import Markup
-
 from unseen.report.dataset import DataSet
-from unseen.report.networks import few_validation_classes, seeds_differ
+from unseen.report.networks import few_validation_classes, gallery_sizes, seeds_differ
 from unseen.report.report_data import HistoryRow
 from unseen.report.summary import HEADLINE
-from unseen.report.svg import WIDE, few_ticks, inline, marker_size, panel, style_of, within_percent
+from unseen.report.svg import (
+    WIDE,
+    Chart,
+    few_ticks,
+    inline,
+    marker_size,
+    panel,
+    plain,
+    style_of,
+    within_percent,
+)
 from unseen.report.words import name_of
 
 
@@ -22,12 +30,13 @@ def content(dataset: DataSet) -> dict[str, Any] | None:
     return {
         "curves": curves,
         "test_curves": test_curves,
+        "sizes": gallery_sizes(dataset.report_data, dataset.name),
         "few": few_validation_classes(dataset.report_data, dataset.name),
         "seeds_differ": seeds_differ(dataset.report_data, dataset.name),
     }
 
 
-def _charts(dataset: DataSet, prefix: str) -> list[Markup]:
+def _charts(dataset: DataSet, prefix: str) -> list[Chart]:
     """A chart of each metric, of the methods whose histories contain `prefix` and its name."""
     histories = {
         method: runs
@@ -46,9 +55,11 @@ def validation(
     positions: Mapping[str, int],
     metric: str,
     name: str,
-) -> Markup:
+    steps_of_epoch: Mapping[str, float] | None = None,
+) -> Chart:
     """`metric` on held-out train classes over the iterations, or on test classes if its name starts with
-    `test_`: one line per run; the seeds of a method look alike. Rows without it are omitted.
+    `test_`: one line per run; the seeds of a method look alike. Rows without it are omitted. steps_of_epoch:
+    of each method, for an axis of epochs.
     """
     is_test = metric.startswith("test_")
     title, classes = name_of(metric.removeprefix("test_")), "test" if is_test else "held-out train"
@@ -57,10 +68,12 @@ def validation(
             colour, dashes, marker = style_of(positions[method])
             for rows in runs:
                 validated = [row for row in rows if metric in row]
-                x = [row["iteration"] for row in validated]
+                x = [row["iteration"] / (steps_of_epoch or {}).get(method, 1) for row in validated]
                 y = [100 * row[metric] for row in validated]
-                axes.plot(x, y, color=colour, linestyle=dashes, marker=marker, markersize=marker_size(x))
-        axes.set_xlabel("iteration")
+                label = plain(method) if rows is runs[0] else None
+                size = marker_size(x)
+                axes.plot(x, y, color=colour, linestyle=dashes, marker=marker, markersize=size, label=label)
+        axes.set_xlabel("epoch" if steps_of_epoch else "iteration")
         axes.set_ylabel("percent")
         within_percent(axes, "y")
         few_ticks(axes, whole_x=True)
