@@ -3,6 +3,7 @@ one grey level of Pillow."""
 
 import math
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -58,6 +59,18 @@ def test_uniform_numbers_fill_their_range() -> None:
     assert ((counts - 400) ** 2 / 400).sum() < 27.9  # chi-square, 9 degrees of freedom, p = 0.001
     bounded = [SplitMix64(key).below(3) for key in range(300)]
     assert set(bounded) == {0, 1, 2}
+
+
+@pytest.mark.parametrize(("width", "height", "mean"), [(500, 375, 0.475), (500, 500, 0.52)])
+def test_the_mean_area_of_crops_is_that_of_the_page_of_deviations(
+    width: int, height: int, mean: float
+) -> None:
+    """Of crops with an area of 0.16 to 1 of the image: large ones are rejected."""
+    input = Input(crop_scale=(0.16, 1.0), crop_ratio=(0.75, 4 / 3))
+    boxes = np.array([random_crop(width, height, SplitMix64(key), input) for key in range(20_000)])
+    assert (boxes[:, 2] * boxes[:, 3]).mean() / (width * height) == pytest.approx(mean, abs=0.005)
+    page = (Path(__file__).resolve().parents[2] / "docs/deviations.md").read_text(encoding="utf-8")
+    assert "a mean area of 0.475 (photos of 500 x 375) and 0.52 (square ones)" in page
 
 
 @pytest.mark.slow
