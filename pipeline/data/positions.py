@@ -16,10 +16,11 @@ An uncompressed Arrow IPC file with one record batch, sorted by row_id, one row 
     point      2 x float32      x and y of the attending point, as shares of the input; null: none
 
 The first map of an image is that of its method. The metadata `queries` of the schema is a JSON list of
-queries with their nearest right and wrong match; `schema_version` is that of the file. Equal maps give equal
-bytes.
+queries with their nearest right and wrong match; `schema_version` is that of the file, and `sha256` that of
+its rows and queries, which `read` compares. Equal maps give equal bytes.
 """
 
+import hashlib
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -32,8 +33,9 @@ from jaxtyping import Float32, Int32
 from unseen.data.tables import read_table
 from unseen.runtime.errors import UserError
 from unseen.runtime.files import atomic_file
+from unseen.runtime.sealed import restore
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 SCHEMA = pa.schema(
     [
         ("row_id", pa.int64()),
@@ -102,23 +104,25 @@ def write(path: Path, positions: Positions) -> None:
                 "The network diverged. See the training history, lower the learning rate and train again.",
             )
     rows = [_row(each) for each in sorted(positions.maps, key=lambda each: each.row_id)]
+    queries = json.dumps([asdict(query) for query in positions.queries])
+    batch = pa.RecordBatch.from_pylist(rows, schema=SCHEMA)
     metadata = {
         "schema_version": str(SCHEMA_VERSION),
-        "queries": json.dumps([asdict(query) for query in positions.queries]),
+        "queries": queries,
+        "sha256": _sha256(batch.to_pylist(), queries),
     }
-    schema = SCHEMA.with_metadata(metadata)
-    batch = pa.RecordBatch.from_pylist(rows, schema=schema)
+    batch = batch.replace_schema_metadata(metadata)
     with (
         atomic_file(path) as aside,
         pa.OSFile(str(aside), "wb") as sink,
-        pa.ipc.new_file(sink, schema) as writer,
+        pa.ipc.new_file(sink, batch.schema) as writer,
     ):
         writer.write_batch(batch)
 
 
 def read(path: Path) -> Positions:
     """The maps and queries of a file. Raises UserError if it is missing, truncated, or of another format or
-    schema version."""
+    schema version, or if its rows or queries have another sha256 than the written ones."""
     table = read_table(path, _REMEDY)
     metadata = table.schema.metadata or {}
     version = metadata.get(b"schema_version", b"none").decode(errors="replace")
@@ -130,11 +134,19 @@ def read(path: Path) -> Positions:
     if empty:
         raise UserError(f"{path} is damaged: column {empty[0]} has empty values.", _REMEDY)
     try:
-        queries = tuple(_query(value) for value in json.loads(metadata.get(b"queries", b"")))
-        maps = tuple(_map(row) for row in table.to_pylist())
+        rows, text = table.to_pylist(), metadata.get(b"queries", b"").decode()
+        if _sha256(rows, text).encode() != metadata.get(b"sha256"):
+            raise UserError(f"{path} is damaged: its sha256 is not that of its content.", restore(path))
+        queries = tuple(_query(value) for value in json.loads(text))
+        maps = tuple(_map(row) for row in rows)
     except (ValueError, TypeError, KeyError) as error:
         raise UserError(f"{path} is damaged: {error}.", _REMEDY) from error
     return Positions(maps, queries)
+
+
+def _sha256(rows: list[dict[str, Any]], queries: str) -> str:
+    """The sha256 of the rows and of the text of the queries, as JSON."""
+    return hashlib.sha256(json.dumps([rows, queries]).encode()).hexdigest()
 
 
 def _row(each: PositionMap) -> dict[str, Any]:

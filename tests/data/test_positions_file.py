@@ -1,6 +1,5 @@
 """The positions file: what is written is read, equal maps give equal bytes, other files are refused."""
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -67,6 +66,18 @@ def test_a_file_without_maps_is_valid(path: Path) -> None:
     assert read(path) == Positions((), ())
 
 
+def test_refuses_one_wrong_bit_of_every_value(path: Path) -> None:
+    whole = path.read_bytes()
+    for value in (MAPS[0].weights, np.array(REGION, np.float32), np.array([3, 3, 7])):
+        place = whole.index(value.tobytes())
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
+        with pytest.raises(UserError, match="its sha256 is not that of its content"):
+            read(path)
+    path.write_bytes(whole.replace(b'"similarity": 0.5', b'"similarity": 0.6'))
+    with pytest.raises(UserError, match="its sha256 is not that of its content"):
+        read(path)
+
+
 def test_refuses_weights_that_are_not_finite(tmp_path: Path) -> None:
     diverged = replace(MAPS[0], weights=np.array([[np.nan]], np.float32))
     with pytest.raises(UserError, match="the weights `contribution` of row id 7 are not finite"):
@@ -86,13 +97,13 @@ def test_refuses_a_missing_and_a_truncated_file(path: Path) -> None:
 @pytest.mark.parametrize(
     ("schema", "metadata", "message"),
     [
-        (SCHEMA, {"schema_version": "2", "queries": "[]"}, "has schema version 2, expected 1"),
-        (SCHEMA, {"queries": "[]"}, "has schema version none, expected 1"),
-        (pa.schema([("row_id", pa.int64())]), {"schema_version": "1"}, "is not a positions file"),
-        (SCHEMA, {"schema_version": "1"}, "is damaged"),
-        (SCHEMA, {"schema_version": "1", "queries": json.dumps([{"row_id": 3}])}, "is damaged"),
+        (SCHEMA, {"schema_version": "1", "queries": "[]"}, "has schema version 1, expected 2"),
+        (SCHEMA, {"queries": "[]"}, "has schema version none, expected 2"),
+        (pa.schema([("row_id", pa.int64())]), {"schema_version": "2"}, "is not a positions file"),
+        (SCHEMA, {"schema_version": "2", "queries": "[]"}, "its sha256 is not that of its content"),
+        (SCHEMA, {"schema_version": "2", "queries": "[]", "sha256": "0" * 64}, "its sha256 is not that"),
     ],
-    ids=["later", "no version", "other columns", "no queries", "half a query"],
+    ids=["earlier", "no version", "other columns", "no digest", "another digest"],
 )
 def test_refuses_another_format(
     tmp_path: Path, schema: pa.Schema, metadata: dict[str, str], message: str
