@@ -118,7 +118,7 @@ def _no_digest(path: Path, form: Format) -> None:
 
 def _flipped_bit(path: Path, form: Format) -> None:
     content = bytearray(path.read_bytes())
-    content[content.index(ROWS[0].tobytes()) + 5] ^= 1
+    content[content.index(_values(form)[0].tobytes()) + 5] ^= 1
     path.write_bytes(content)
 
 
@@ -131,6 +131,7 @@ DAMAGES = [_junk, _other_table, _other_width, _other_form, _directory, _pipe]
         *((form, damage) for form in (VECTORS, MAPS) for damage in DAMAGES),
         (VECTORS, _no_digest),
         (VECTORS, _flipped_bit),
+        (MAPS, _flipped_bit),
     ],
 )
 def test_a_damaged_file_is_removed(
