@@ -6,6 +6,9 @@ preprocessing.
                             were trained (pipeline/frozen/tail.py)
     linear.safetensors      optional: `weight` (D, D), a linear map that was trained on the embeddings
 
+network.json has a seal (sealed.py) and the sha256 of each file of weights, which are compared at each
+loading; networks of earlier versions have neither.
+
 The directory is self-contained, like that of a trained method (artifact.py).
 """
 
@@ -38,7 +41,8 @@ from unseen.networks.published_network import (
 )
 from unseen.runtime.digest import sha256_of
 from unseen.runtime.errors import UserError
-from unseen.runtime.files import atomic_file, regular, write_json
+from unseen.runtime.files import atomic_file, regular
+from unseen.runtime.sealed import SEAL, unsealed, write_sealed
 
 ABOUT, WEIGHTS, LINEAR = NETWORK, "weights.safetensors", "linear.safetensors"
 SCHEMA_VERSION = 1
@@ -51,6 +55,7 @@ STATISTICS: dict[str, tuple[Triple, Triple]] = {
 }
 RECOMMENDED = "vit_base_patch16_siglip_256.v2_webli"
 RECOMMENDED_LICENCE = "Apache-2.0"
+_REMEDY = "Build the catalog again with --network."
 
 
 @dataclass(frozen=True)
@@ -144,7 +149,7 @@ def write_network(network: Network, directory: Path) -> None:
         "weights": origin,
         "licence": about.licence if network.about or network.weights is None else "that of the file",
     }
-    write_json(directory / ABOUT, content)
+    _write_about(directory, content)
 
 
 def build_network(network: Network) -> tuple[Loaded, str]:
@@ -189,25 +194,24 @@ def load_network(directory: Path) -> Loaded:
     """The network of a directory. Raises UserError for a file that is missing, damaged or of another
     version."""
     where, path = directory / ABOUT, directory / WEIGHTS
-    remedy = "Build the catalog again with --network."
     try:
-        content = json.loads(regular(where).read_text(encoding="utf-8"))
+        content = _about(where)
         if content["schema_version"] != SCHEMA_VERSION:
             raise ValueError(f"its schema version is {content['schema_version']}, expected {SCHEMA_VERSION}")
         input = Input.model_validate_json(json.dumps(content["input"]))
         module = build(content["network"], content["arguments"], input.size)
         dim = int(content["dim"])
     except (OSError, ValueError, TypeError, KeyError, ValidationError) as error:
-        raise UserError(f"{where} cannot be used: {error}", remedy) from error
+        raise UserError(f"{where} cannot be used: {error}", _REMEDY) from error
     linear = None
     try:
-        module.load_state_dict(load_file(regular(path)))
+        module.load_state_dict(_weights(path, content))
         if "linear" in content:
             path = directory / LINEAR
-            linear = load_file(regular(path))["weight"]
-    except (OSError, SafetensorError, RuntimeError, KeyError) as error:
+            linear = _weights(path, content)["weight"]
+    except (OSError, SafetensorError, RuntimeError, KeyError, ValueError, TypeError) as error:
         message = str(error).splitlines()[0]
-        raise UserError(f"{path} is missing, damaged or of another network: {message}", remedy) from error
+        raise UserError(f"{path} is missing, damaged or of another network: {message}", _REMEDY) from error
     return Loaded(PretrainedNetwork(module, dim, linear), input)
 
 
@@ -215,8 +219,7 @@ def add_linear(directory: Path, weight: Float[Tensor, "D D"], about: dict[str, A
     """Adds a linear map of the embeddings to a directory, and `about` (its training) to network.json."""
     with atomic_file(directory / LINEAR) as aside:
         aside.write_bytes(save({"weight": weight.contiguous()}))
-    content = json.loads((directory / ABOUT).read_text(encoding="utf-8"))
-    write_json(directory / ABOUT, content | {"linear": about})
+    _write_about(directory, _about(directory / ABOUT) | {"linear": about})
 
 
 def add_tail(directory: Path, state: Mapping[str, Tensor], about: dict[str, Any]) -> None:
@@ -234,8 +237,29 @@ def add_tail(directory: Path, state: Mapping[str, Tensor], about: dict[str, Any]
     with atomic_file(path) as aside:
         changed = {name: value.cpu().contiguous() for name, value in state.items()}
         aside.write_bytes(save(weights | changed))
-    content = json.loads((directory / ABOUT).read_text(encoding="utf-8"))
-    write_json(directory / ABOUT, content | {"adapted": about})
+    _write_about(directory, _about(directory / ABOUT) | {"adapted": about})
+
+
+def _write_about(directory: Path, content: dict[str, Any]) -> None:
+    """Writes network.json with its seal and the sha256 of the weights."""
+    weights = {
+        path.name: sha256_of(path) for path in (directory / WEIGHTS, directory / LINEAR) if path.exists()
+    }
+    write_sealed(directory / ABOUT, content | {"weights_sha256": weights})
+
+
+def _about(path: Path) -> dict[str, Any]:
+    """The content of network.json. Raises UserError if its seal differs, and ValueError or OSError if it
+    cannot be read."""
+    content = json.loads(regular(path).read_text(encoding="utf-8"))
+    return dict(unsealed(path, content, _REMEDY) if SEAL in content else content)
+
+
+def _weights(path: Path, about: dict[str, Any]) -> dict[str, Tensor]:
+    """The weights of a file. Raises ValueError if their sha256 is not that in network.json."""
+    if "weights_sha256" in about and sha256_of(regular(path)) != dict(about["weights_sha256"]).get(path.name):
+        raise ValueError("its sha256 is not that in network.json")
+    return load_file(regular(path))
 
 
 def files_of(directory: Path) -> list[Path]:

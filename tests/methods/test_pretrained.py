@@ -188,6 +188,30 @@ def test_weights_of_another_network_and_a_damaged_directory_are_errors(tmp_path:
         load_network(tmp_path / "model")
 
 
+def test_names_one_changed_digit_and_one_flipped_bit(tmp_path: Path) -> None:
+    """A network of an earlier version has neither seal nor digests."""
+    network = Network(
+        "mobilenetv2_050.lamb_in1k", save_weights(tmp_path / "own.safetensors", "mobilenetv2_050"), 32
+    )
+    model = tmp_path / "model"
+    write_network(network, model)
+    add_linear(model, torch.eye(1280), {})
+    load_network(model)
+    about = (model / ABOUT).read_text()
+    for name in (WEIGHTS, LINEAR):
+        content = (model / name).read_bytes()
+        (model / name).write_bytes(content[:-2] + bytes([content[-2] ^ 1]) + content[-1:])
+        with pytest.raises(UserError, match=rf"{name} is missing, damaged .*its sha256 is not that"):
+            load_network(model)
+        (model / name).write_bytes(content)
+    (model / ABOUT).write_text(about.replace("0.485", "0.484"))
+    with pytest.raises(UserError, match=r"network\.json differs from its sha256"):
+        load_network(model)
+    earlier = {name: value for name, value in json.loads(about).items() if "sha256" not in name}
+    (model / ABOUT).write_text(json.dumps(earlier))
+    load_network(model)
+
+
 @pytest.mark.parametrize("name", [ABOUT, WEIGHTS, LINEAR])
 @pytest.mark.parametrize("kind", ["pipe", "directory"])
 def test_refuses_a_pipe_or_directory_in_the_place_of_a_file(tmp_path: Path, name: str, kind: str) -> None:
