@@ -54,7 +54,7 @@ from unseen.experiments.catalogue import studies
 from unseen.experiments.plan.files import plan
 from unseen.frozen.labels import labels_of
 from unseen.frozen.network import load_network, write_network
-from unseen.frozen.store import MAPS, VECTORS, ArrayStore
+from unseen.frozen.store import MAPS, VECTORS, ArrayStore, Format
 from unseen.methods.artifact import load_method
 from unseen.report.report_data import read_history, read_json, read_trials
 from unseen.runtime.errors import UserError
@@ -163,6 +163,12 @@ def _read_model(folder: Path) -> dict[str, Any]:
     return {name: value.numpy() for name, value in load_method(folder).method.state_dict().items()}
 
 
+def _read_network(folder: Path) -> list[object]:
+    method, input = load_network(folder)
+    weights = {name: value.numpy() for name, value in method.state_dict().items()}
+    return [weights, method.dim, input.model_dump()]
+
+
 def _read_evaluation(folder: Path) -> list[object]:
     require_digests(folder, "Run the stage again.")
     tables = [read_table(folder / name, "Run the stage again.") for name in _TABLES]
@@ -203,7 +209,7 @@ def kinds(folder: Path) -> dict[str, Kind]:
     )
     published = folder / "published"
     write_network(seeds.network(folder), published)
-    networks = Folder(published, ["network.json", "weights.safetensors"], load_network)
+    networks = Folder(published, ["network.json", "weights.safetensors"], _read_network)
     photos = seeds.images()
     tables = seeds.tables()
     write_history(folder / "history.csv", [{"iteration": 2, "loss": 3.0, "map_at_r": 0.4}])
@@ -286,13 +292,13 @@ def kinds(folder: Path) -> dict[str, Kind]:
         ),
         "vectors of unfinished builds": Kind(
             seeds.unfinished_vectors(folder),
-            [in_folder("0.parquet", lambda path: ArrayStore(path, seeds.DIM, VECTORS).refresh())],
+            [in_folder("0.parquet", lambda path: stored(path, VECTORS, seeds.VECTORS_ROWS))],
             ("unseen.frozen.store",),
             damaged,
         ),
         "maps of unfinished builds": Kind(
             seeds.unfinished_maps(folder),
-            [in_folder("0.arrow", lambda path: known_maps(path, seeds.DIM))],
+            [in_folder("0.arrow", lambda path: stored(path, MAPS, seeds.MAPS_ROWS))],
             ("unseen.frozen.store",),
             damaged,
         ),
@@ -344,23 +350,24 @@ def kinds(folder: Path) -> dict[str, Kind]:
 def in_folder(name: str, read: Callable[[Path], object]) -> Read:
     """A reader of a folder that contains only this file."""
 
-    def reader(content: bytes) -> None:
+    def reader(content: bytes) -> object:
         folder = Path("store")
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir()
         (folder / name).write_bytes(content)
-        read(folder)
+        values = read(folder)
         if not (folder / name).exists():
             raise ValueError("it is removed")
+        return values
 
     return reader
 
 
-def known_maps(folder: Path, width: int) -> None:
-    store = ArrayStore(folder, width, MAPS)
+def stored(folder: Path, form: Format, digests: Sequence[str]) -> np.ndarray | None:
+    """The rows of an unfinished build; None if it has no row of the first picture."""
+    store = ArrayStore(folder, seeds.DIM, form)
     store.refresh()
-    if "0" in store:
-        store.rows(["0", "1"])
+    return store.rows(digests) if digests[0] in store else None
 
 
 def _open_catalog(folder: Path) -> None:

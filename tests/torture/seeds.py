@@ -33,6 +33,8 @@ from unseen.training.checkpoint import Checkpoints
 
 SIDE = 24  # pixels
 DIM = 6
+VECTORS_ROWS = [f"{row:064x}" for row in range(4)]  # sha256 of pictures
+MAPS_ROWS = ["0", "1"]
 
 
 def _pixels(seed: int) -> Image.Image:
@@ -223,13 +225,13 @@ def network(folder: Path) -> Network:
 
 def unfinished_vectors(folder: Path) -> list[bytes]:
     path = folder / "unfinished.parquet"
-    VECTORS.write(path, [f"{row:064x}" for row in range(4)], np.eye(4, DIM, dtype=np.float32))
+    VECTORS.write(path, VECTORS_ROWS, np.eye(4, DIM, dtype=np.float32))
     return [path.read_bytes()]
 
 
 def unfinished_maps(folder: Path) -> list[bytes]:
     path = folder / "unfinished.arrow"
-    MAPS.write(path, ["0", "1"], np.eye(2, DIM, dtype=np.float16))
+    MAPS.write(path, MAPS_ROWS, np.eye(2, DIM, dtype=np.float16))
     return [path.read_bytes()]
 
 
