@@ -7,22 +7,59 @@ Its entries are numbers and commands of processes. DVC removes the entry of a nu
 entry of a killed DVC remains, and its paths are "busy", until the exit status of the process is read, which
 the first process of a container may never do, and if another process has its number, as after the restart of
 a container.
+
+The number of a process of another container on the same files is unknown here. Therefore a stage may share
+the lock (flock) of the directory of its project while it runs, and its entries remain.
 """
 
+import errno
+import fcntl
 import json
+import os
+import time
 from pathlib import Path
 from typing import Any
 
 import psutil
 
 from dvc_parallel.atomic import repair
+from dvc_parallel.errors import RunError
 
 FOLDER = Path(".dvc/tmp")
+GRACE = 8.0  # seconds in which the stage of a killed DVC ends
 
 
 def repair_lock_file(folder: Path = FOLDER) -> None:
-    """Removes the file if it is not JSON (DVC then writes a new one), else the entries of ended processes."""
-    repair(folder / "rwlock", folder / "rwlock.lock", _needs_repair, _repaired)
+    """Removes the file if it is not JSON (DVC then writes a new one), else the entries of ended processes.
+
+    Raises RunError if a process shares the lock of the project after GRACE.
+    """
+    if _needs_repair(folder / "rwlock"):
+        _require_no_stage(folder.absolute().parent.parent)
+        repair(folder / "rwlock", folder / "rwlock.lock", _needs_repair, _repaired)
+
+
+def _require_no_stage(project: Path) -> None:
+    """Raises RunError if a process shares the lock of `project` after GRACE."""
+    end = time.monotonic() + GRACE
+    descriptor = os.open(project, os.O_RDONLY)
+    try:
+        while True:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                if error.errno != errno.EWOULDBLOCK:  # a file system without locks
+                    return
+            else:
+                return
+            if time.monotonic() > end:
+                raise RunError(
+                    f"Another `dvc repro` or `unseen run` runs a stage of {project}.",
+                    "Wait until it has ended. It may run in another container.",
+                )
+            time.sleep(0.1)
+    finally:
+        os.close(descriptor)
 
 
 def _repaired(path: Path) -> tuple[bytes | None, str]:

@@ -47,10 +47,13 @@ def run(arguments: Sequence[str], jobs: int | None) -> int:
     if cluster_address() is not None:
         of_cluster = resources(_CLUSTER_LOG)
         jobs = slots(params, *of_cluster) if jobs is None else jobs
-    if jobs is None or jobs == 1:
-        status = run_in_sequence(arguments)
-    else:
-        status = _in_parallel(params, targets, options, jobs)
+    try:
+        if jobs is None or jobs == 1:
+            status = run_in_sequence(arguments)
+        else:
+            status = _in_parallel(params, targets, options, jobs)
+    except RunError as error:
+        raise UserError(error.what, error.remedy) from error
     if status == 0 and not _WITHOUT_RESULT & set(options) and (not targets or "report" in targets):
         from unseen.cli.result import result
 
@@ -79,7 +82,4 @@ def _in_parallel(params: Params, targets: Sequence[str], options: Sequence[str],
         except UserError as error:
             raise RunError(error.what, error.remedy) from error
 
-    try:
-        return run_parallel(targets, options, jobs, prepare, cluster.end, LOGS)
-    except RunError as error:
-        raise UserError(error.what, error.remedy) from error
+    return run_parallel(targets, options, jobs, prepare, cluster.end, LOGS)

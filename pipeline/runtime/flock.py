@@ -16,12 +16,12 @@ _WITHOUT_WAITING = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW
 
 
 @contextlib.contextmanager
-def held(path: Path, flags: int = os.O_RDONLY) -> Iterator[None]:
-    """Opens the file `path` with `flags` and holds its lock during the block."""
+def held(path: Path, flags: int = os.O_RDONLY, lock: int = fcntl.LOCK_EX) -> Iterator[None]:
+    """Opens `path` with `flags` and holds its lock, of the kind `lock`, during the block."""
     descriptor = os.open(path, flags, 0o666)  # the system applies the umask
     try:
-        with contextlib.suppress(OSError):  # a file system without locks
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        with contextlib.suppress(OSError):  # a file system without locks, or LOCK_NB
+            fcntl.flock(descriptor, lock)
         yield
     finally:
         os.close(descriptor)

@@ -2,6 +2,7 @@
 becomes a message and exit status 1, Ctrl-C exit status 130."""
 
 import contextlib
+import fcntl
 import os
 import shlex
 import signal
@@ -12,6 +13,7 @@ from pathlib import Path
 
 from unseen.runtime.errors import UserError
 from unseen.runtime.files import system_problem
+from unseen.runtime.flock import held
 from unseen.runtime.leftovers import remove_leftover_directories
 from unseen.runtime.memory import LEAST, require_memory
 from unseen.runtime.names import say
@@ -126,8 +128,9 @@ def main(run: Callable[..., None], *axes: str) -> None:
             if Path(sys.argv[0]).stem not in _SMALL:
                 require_memory(LEAST)
             remove_leftover_directories(ROOT)
-            run(**arguments)
-            require_unchanged()
+            with held(ROOT, lock=fcntl.LOCK_SH | fcntl.LOCK_NB):  # read by dvc_parallel/lock_file.py
+                run(**arguments)
+                require_unchanged()
     finally:
         # Nothing is left to close: SIGTERM may interrupt the shutdown of Python.
         if signal.getsignal(signal.SIGTERM) is _end:

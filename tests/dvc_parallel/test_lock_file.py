@@ -1,6 +1,7 @@
 """A lock file of DVC that a kill damaged is removed, and so are entries of ended processes in it; others
 remain."""
 
+import fcntl
 import json
 import os
 import subprocess
@@ -16,6 +17,9 @@ from psutil import Process
 
 from dvc_parallel.lock_file import repair_lock_file
 from tests.dvc_parallel.conftest import ROOT
+from unseen.runtime.flock import held
+
+NAMESPACE = ("unshare", "--map-root-user", "--pid", "--fork", "--mount-proc")
 
 
 @pytest.mark.parametrize("content", ["", '{"write": {', "\0\0"])
@@ -72,6 +76,34 @@ def test_a_file_that_dvc_writes_remains(tmp_path: Path, monkeypatch: pytest.Monk
     with make_lock(str(tmp_path / "rwlock.lock"), tmp_dir=str(tmp_path)), pytest.raises(LockError):
         repair_lock_file(tmp_path)
     assert (tmp_path / "rwlock").exists()
+
+
+@pytest.mark.skipif(
+    subprocess.run([*NAMESPACE, "true"], check=False).returncode != 0, reason="namespaces are not allowed"
+)
+def test_a_run_in_another_pid_namespace_leaves_the_entries_of_a_stage_that_runs(tmp_path: Path) -> None:
+    """The stage is a process of this namespace. The other one does not see it."""
+    folder = tmp_path / ".dvc/tmp"
+    folder.mkdir(parents=True)
+    path, script = (
+        folder / "rwlock",
+        "from dvc_parallel import lock_file as m; m.GRACE = 0; m.repair_lock_file()",
+    )
+    entry = {"pid": os.getpid(), "cmd": " ".join(Process().cmdline()[1:])}
+    path.write_text(text := json.dumps({"write": {"out": entry}}))
+    command = [*NAMESPACE, sys.executable, "-c", script]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+
+    def repair() -> str:
+        ended = subprocess.run(
+            command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+        )
+        return ended.stderr.strip().splitlines()[-2 if ended.returncode else -1]
+
+    with held(tmp_path, lock=fcntl.LOCK_SH):
+        assert f"runs a stage of {tmp_path}." in repair()
+        assert path.read_text() == text
+    assert repair() == "removed the entries of killed processes from .dvc/tmp/rwlock"
 
 
 @pytest.mark.graph
