@@ -27,6 +27,7 @@ from unseen.training.export.model import device, embed_images
 
 COLLAPSED = 1e-6  # 1 - cosine of two different pictures below which a model does not distinguish them
 WEIGHTS, RECIPE = "weights.safetensors", "recipe.json"
+_ON_CPU = 16  # images at a time: not slower than BATCH on a CPU, with half of the memory
 
 
 class Embedder:
@@ -133,7 +134,8 @@ class Embedder:
         pictures = pictures_of(pictures)
         rows = np.arange(len(pictures), dtype=np.int64)
         threads = loader_threads or loader_threads_of(1, self._device.type)
-        loader = EvalLoader(Pictures(pictures), rows, self.input, BATCH, threads)
+        images = BATCH if self._device.type == "cuda" else _ON_CPU
+        loader = EvalLoader(Pictures(pictures), rows, self.input, images, threads)
         is_bfloat16 = self.precision == "bfloat16"
         with torch.autocast(self._device.type, dtype=torch.bfloat16, enabled=is_bfloat16):
             return embed_images(self._method, loader, self._device, label).embedding
