@@ -14,11 +14,12 @@ from unseen.experiments.claims.claim import Claims, claims
 from unseen.experiments.claims.frozen_study import RESULTS as STUDIES
 from unseen.experiments.claims.frozen_study import frozen_studies, run_studies, study_lines
 from unseen.experiments.claims.photos import Plan
-from unseen.experiments.claims.results import load
+from unseen.experiments.claims.results import load, read
 from unseen.experiments.claims.run import RESULTS, lines, run
-from unseen.experiments.claims.state import built_in_state_of, state_of
+from unseen.experiments.claims.state import built_in_state_of, state_of, whole_state_of
+from unseen.experiments.claims.whole_photos import COMMITTED as COMMITTED_WHOLE
 from unseen.experiments.claims.whole_photos import RESULTS as WHOLE
-from unseen.experiments.claims.whole_photos import run_whole, whole_photos
+from unseen.experiments.claims.whole_photos import WholeResults, run_whole, whole_photos
 from unseen.runtime.errors import UserError
 from unseen.runtime.setting_names import suggestion
 from unseen.runtime.stage import end_with_parent
@@ -26,16 +27,17 @@ from unseen.runtime.text import aligned
 
 
 def listing() -> str:
-    """One line per claim: its name, the item of the paper, the committed verdicts with frozen and with whole
-    networks, the statement."""
-    frozen, whole = load(), load(COMMITTED)
-    rows = [("claim", "source", "frozen", "whole", "statement")]
+    """One line per claim: its name, the item of the paper, the committed verdicts with whole and with frozen
+    networks on photos and with whole networks on generated images, the statement."""
+    whole, frozen, generated = read(COMMITTED_WHOLE, WholeResults), load(), load(COMMITTED)
+    rows = [("claim", "source", "whole", "frozen", "generated", "statement")]
     rows += [
         (
             name,
             f"{claim.paper} {claim.item}",
+            whole_state_of(name, whole),
             state_of(name, frozen),
-            built_in_state_of(name, whole),
+            built_in_state_of(name, generated),
             claim.statement,
         )
         for name, claim in claims().claims.items()

@@ -1,19 +1,22 @@
-"""Writes docs/claims.md from the committed results of both settings: frozen networks on photos, and whole
-networks on generated images. `python -m tools.docs.claims > docs/claims.md`."""
+"""Writes docs/claims.md from the committed results of all settings: whole networks on photos, heads on frozen
+networks, and whole networks on generated images. `python -m tools.docs.claims > docs/claims.md`."""
 
 import math
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from statistics import fmean
 from typing import get_args
 
 from tools.docs.markdown import wrapped
 from unseen.experiments.claims.built_in import COMMITTED as BUILT_IN
 from unseen.experiments.claims.built_in import BuiltIn, built_in
 from unseen.experiments.claims.claim import OF_CLASSES, Claim, Claims, claims
-from unseen.experiments.claims.results import Comparison, Effect, Results, Verdict, load
-from unseen.experiments.claims.run import change
-from unseen.experiments.claims.state import NOT_RUN, built_in_state_of, state_of
+from unseen.experiments.claims.results import Comparison, Effect, Results, Verdict, load, read
+from unseen.experiments.claims.run import arms_of, change
+from unseen.experiments.claims.state import NOT_RUN, built_in_state_of, state_of, whole_state_of
+from unseen.experiments.claims.whole_photos import COMMITTED as WHOLE_PHOTOS
+from unseen.experiments.claims.whole_photos import WholePhotos, WholeResults, whole_photos
 
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 _PAPERS = {"gsp": "GSP", "crt": "CRT", "multihead": "Multi-Head", "irt": "IRT"}
@@ -27,16 +30,18 @@ _METRICS = {
 }
 _TEXT = """# Claims
 
-Written by `python -m tools.docs.claims` from pipeline/experiments/claims/results.json and built_in.json; do
-not edit.
+Written by `python -m tools.docs.claims` from whole_photos.json, results.json and built_in.json of
+pipeline/experiments/claims; do not edit.
 
 A claim of a paper is a paired comparison of two recipes that differ in what the claim is about.
-`pipeline/experiments/claims/claims.yaml` contains them. There are two settings: heads on a frozen pretrained
-network with photos, and [whole networks](#whole-networks-on-generated-images) that are trained from scratch
-on the generated set `parts`. One command computes the claims on any photos in one folder per class, or on
-`parts`:
+`pipeline/experiments/claims/claims.yaml` contains them. There are three settings: whole pretrained networks
+that are trained on photos, [heads on a frozen network](#frozen-networks-on-photos) with photos, and
+[whole networks](#whole-networks-on-generated-images) that are trained from scratch on the generated set
+`parts`. One command computes the claims on any photos in one folder per class, or on `parts`:
 
 ```bash
+unseen claims --whole --photos grocery --photos caltech -j 2 \\
+  --weights mobilenetv2=mobilenetv2.safetensors --weights vit-tiny=vit_tiny.safetensors
 unseen claims --photos grocery --groups pipeline/experiments/claims/grocery_groups.csv \\
   --weights mobilenetv2=mobilenetv2.safetensors --weights vit-tiny=vit_tiny.safetensors
 unseen claims crt-over-ms irt-koleo --photos photos --download    # two claims; downloads the networks
@@ -45,6 +50,8 @@ unseen claims --list                                              # all claims w
 ```
 
 A killed run continues. `--seeds N` sets the number of trainings of each arm.
+
+__WHOLE_PHOTOS__
 
 ## Frozen networks on photos
 
@@ -80,18 +87,21 @@ networks. All claims of a setting are one family, in which Holm's method adjusts
   networks. There is no verdict.
 - **open**: otherwise.
 
-The cells (a network on a split) have intervals and no verdict. Whole networks have one cell.
+The cells (a network on a split) have intervals and no verdict. Whole networks on `parts` have one cell.
 """
-_HEAD, _RULE = _TEXT.split("__BUILT_IN__")
+_START, _REST = _TEXT.split("\n__WHOLE_PHOTOS__\n")
+_HEAD, _RULE = _REST.split("__BUILT_IN__")
 
 
-def markdown(results: Results, of_built_in: Results) -> str:
-    """The page. of_built_in: the results of whole networks."""
+def markdown(results: Results, of_built_in: Results, on_photos: WholeResults) -> str:
+    """The page. of_built_in, on_photos: the results of whole networks on generated images and on photos."""
     all_claims = claims()
     states = {name: state_of(name, results) for name in all_claims.claims}
     whole = {name: built_in_state_of(name, of_built_in) for name in all_claims.claims}
     tests = ", ".join(f"{kind}: {count}" for kind, count in results.test_classes.items())
     parts = [
+        _START,
+        *_whole_photos(all_claims, whole_photos(), on_photos, states),
         _HEAD + _built_in(built_in()) + _RULE,
         "## Results",
         "",
@@ -116,6 +126,120 @@ def markdown(results: Results, of_built_in: Results) -> str:
         parts += ["", f"### {title}", "", *_table(own, (states, results), (whole, of_built_in)), ""]
         parts += list(_cells(own, (states, results), (whole, of_built_in)))
     return wrapped("\n".join([*parts, "", *_arms(all_claims), ""]))
+
+
+def _whole_photos(
+    all_claims: Claims, setting: WholePhotos, results: WholeResults, frozen: dict[str, str]
+) -> Iterator[str]:
+    """The section on whole networks on photos. frozen: the state of each claim on frozen networks."""
+    states = {name: whole_state_of(name, results) for name in all_claims.claims}
+    judged = {name: all_claims.claims[name] for name in states if states[name] in VERDICTS}
+    sets, places = results.data.split(", "), len(results.test_classes)
+    steps, seeds = setting.recipe["training.iterations"], f"{results.seeds} seeds"
+    divisions = f"{places // len(sets)} division{'s' * (places > len(sets))} of the classes of each set"
+    networks = ", ".join(f"`{name}`" for name in dict.fromkeys(each.networks[0] for each in judged.values()))
+    tests = ", ".join(f"{split}: {count}" for split, count in results.test_classes.items())
+    mobilenet = setting.networks["mobilenetv2"]
+    yield "## Whole networks on photos"
+    yield ""
+    yield "`pipeline/experiments/claims/whole_photos.yaml` contains the setting. The command of these"
+    yield "results, with the `--weights` above:"
+    yield ""
+    yield "```bash"
+    yield f"unseen claims {' '.join(judged)} \\"
+    yield f"  --whole {' '.join(f'--photos {name}' for name in sets)} --seeds {results.seeds} \\"
+    yield f"  --splits {places // len(sets)} --at-most {results.at_most}"
+    yield "```"
+    yield ""
+    yield (
+        f"- All weights of {networks} are trained from the published ones, on photos of "
+        f"{mobilenet.network.size} pixels with random crops and flips. The last map "
+        "of mobilenetv2 has 6 x 6 positions, that of vit-tiny 6 x 6 tokens. A claim has the first network of "
+        "its list."
+    )
+    yield (
+        f"- Every arm that is trained has {steps} steps of 8 x 4 photos, AdamW with a cosine schedule and 5 "
+        "steps of warm-up, the published size of its head, and the last iterate. The last layer of each head "
+        "starts at the principal directions of what it reads (`training.start: principal`). The network of "
+        f"mobilenetv2 has the learning rate {mobilenet.recipe['optimizer.learning_rate']}."
+    )
+    yield (
+        "- An arm has one of three rates: that of its head, 1, 3 or 10 times the rate of the network; for "
+        "vit-tiny, whose methods have no head, that of the network. Classes that are never tested choose it: "
+        "half of them are trained on with one seed, the others choose by MAP@R, the mean over the sets."
+    )
+    yield (
+        f"- Photos: {results.data} ({results.photos:,} photos of {results.classes} classes, at most "
+        f"{results.at_most} of a class). Test classes: {tests}. A verdict holds over the sets; the cells "
+        "show each."
+    )
+    yield (
+        f"- {seeds} and {divisions}: fewer than the 5 seeds and 4 divisions that were planned, and {steps} "
+        f"steps are early training. All trainings took {results.cpu_seconds / 3600:.1f} "
+        f"CPU hours at commit {(results.commit or 'unknown')[:12]}."
+    )
+    yield ""
+    yield (
+        f"{len(judged)} of {len(states)} claims: {_counts({name: states[name] for name in judged})}. The "
+        "others were not run in this setting."
+    )
+    yield ""
+    yield (
+        "| claim | source | statement | verdict | effect | unit | first arm | second arm | floor | sets | "
+        "frozen networks |"
+    )
+    yield "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |"
+    for name, claim in judged.items():
+        result = results.claims[name]
+        first, second = (fmean(getattr(cell, side) for cell in result.cells) for side in ("first", "second"))
+        floors = [each for each in results.floors if each.network == claim.networks[0]]
+        has_floor = claim.metric in OF_CLASSES
+        floor = _number(claim, fmean(getattr(each, claim.metric) for each in floors)) if has_floor else "-"
+        values = (
+            _effect(claim, result),
+            _METRICS[claim.metric],
+            _number(claim, first),
+            _number(claim, second),
+        )
+        source = f"{_PAPERS[claim.paper]}, {claim.item}"
+        row = (name, source, claim.statement, states[name], *values, floor, results.data, frozen[name])
+        yield f"| {' | '.join(row)} |"
+    yield ""
+    changed = {name for name in judged if states[name] != frozen[name]}
+    yield (
+        f"{len(changed)} of these {len(judged)} verdicts differ from those of "
+        "[frozen networks](#frozen-networks-on-photos), where a head starts at random layers and the arms of "
+        "most claims on accuracy stay below the floor."
+    )
+    yield ""
+    yield from _cells(judged, (states, results))
+    yield ""
+    yield from _floor_table(all_claims, states, results)
+    yield ""
+    yield from _rates(judged, setting, results)
+
+
+def _rates(judged: dict[str, Claim], setting: WholePhotos, results: WholeResults) -> Iterator[str]:
+    """How the effects depend on the rate of both arms."""
+    signs = {name: {each.difference > 0 for each in results.at_rates[name].values()} for name in judged}
+    equal = [name for name in judged if len(signs[name]) == 1]
+    yield "### The rates"
+    yield ""
+    yield (
+        "The rates that were chosen for the first and the second arm, and the effect if both arms have the "
+        "same rate: on the classes that choose, with one seed, so that the interval is over classes alone. "
+        f"The effect has one sign at all rates for {len(equal)} of {len(judged)} claims"
+        f"{': ' if equal else ''}{', '.join(equal)}. The effect of another "
+        "claim depends on the rate. An arm with the largest rate may have a better one beyond it."
+    )
+    yield ""
+    rates = list(setting.networks[next(iter(judged.values())).networks[0]].rates)
+    yield f"| claim | chosen | {' | '.join(rates)} | unit |"
+    yield f"| --- | --- |{' --- |' * len(rates)} --- |"
+    for name, claim in judged.items():
+        chosen = ", ".join(results.rates[f"{claim.networks[0]}/{arm}"] for arm in arms_of(claim))
+        effects = [_effect(claim, results.at_rates[name][rate]) for rate in rates]
+        yield f"| {' | '.join([name, chosen, *effects, _METRICS[claim.metric]])} |"
 
 
 def _floor(all_claims: Claims, states: dict[str, str], results: Results) -> Iterator[str]:
@@ -267,4 +391,4 @@ def _arms(all_claims: Claims) -> list[str]:
 
 
 if __name__ == "__main__":
-    sys.stdout.write(markdown(load(), load(BUILT_IN)))
+    sys.stdout.write(markdown(load(), load(BUILT_IN), read(WHOLE_PHOTOS, WholeResults)))

@@ -113,12 +113,11 @@ class _Run:
             for name, network in available(known, names, plan).items()
         }
         self.chosen = {name: claim for name, claim in self.chosen.items() if claim.networks[0] in self.trunks}
-        self.choices: list[str] = []
-        self.tests: list[str] = []
-        self.shards: dict[str, Shards] = {}
-        self.sets: list[Shards] = []  # one division of each set
+        self.shards: dict[str, Shards] = {}  # by split
         for folder in plan.photos:
             self._divide(folder, splits)
+        self.choices = [split for split in self.shards if split.endswith(f"-{CHOICE}")]
+        self.tests = [split for split in self.shards if split not in self.choices]
         self.rates: dict[tuple[str, str], str] = {}  # (arm, network) -> rate
         self.values: dict[Run, Record] = {}
 
@@ -127,26 +126,20 @@ class _Run:
         if f"{name}-{CHOICE}" in self.shards:
             raise UserError(f"Two sets of photos have the name {name}.", "Rename a folder.")
         never, folds = grouped(photos.labels, 1 / (splits + 1), splits, 0)
-        held_out = grouped(sorted(never), 0.5, 1, 0).test
         tests = {f"{name}-{number}": fold for number, fold in enumerate(folds, 1)}
+        tests[f"{name}-{CHOICE}"] = grouped(sorted(never), 0.5, 1, 0).test
         for split, test in tests.items():
-            self.shards[split] = photo_shards(
-                self.plan.output, split, folder, photos, set(photos.labels), test
-            )
-        choice = f"{name}-{CHOICE}"
-        self.shards[choice] = photo_shards(self.plan.output, choice, folder, photos, never, held_out)
-        self.sets.append(self.shards[split])
-        self.tests += tests
-        self.choices.append(choice)
+            classes = never if split.endswith(CHOICE) else frozenset(photos.labels)
+            self.shards[split] = photo_shards(self.plan.output, split, folder, photos, classes, test)
 
     def cost(self) -> str:
         """All trainings of the plan in words."""
         arms = {(arm, claim.networks[0]): None for claim in self.chosen.values() for arm in arms_of(claim)}
-        recipes: list[Recipe] = []
+        recipes = []
         for arm, network in arms:
-            rates = list(self.setting.networks[network].rates)
-            runs = len(rates) * len(self.choices) + len(self.tests) * len(self.plan.seeds)
-            recipes += [self.recipe(arm, network, rates[0])] * runs
+            *others, rate = self.setting.networks[network].rates
+            runs = (len(others) + 1) * len(self.choices) + len(self.tests) * len(self.plan.seeds)
+            recipes += [self.recipe(arm, network, rate)] * runs
         return cost(recipes)
 
     def recipe(self, arm: str, network: str, rate: str) -> Recipe:
@@ -187,20 +180,21 @@ class _Run:
 
     def results(self, finished: Sequence[str]) -> WholeResults:
         """The verdicts on the finished claims, which are one family."""
-        claims, seed = self.claims, self.plan.seeds[0]
+        claims = self.claims
         network_of = {name: claims.claims[name].networks[0] for name in finished}
-        floors = [
-            Run(FLOOR, f"{network}/{split}", seed)
-            for network in dict.fromkeys(network_of.values())
-            for split in self.tests
-        ]
+        floors = grid(
+            [FLOOR],
+            [f"{network}/{split}" for network in dict.fromkeys(network_of.values()) for split in self.tests],
+            self.plan.seeds[:1],
+        )
+        sets = [self.shards[f"{folder.resolve().name}-1"] for folder in self.plan.photos]
         tests = {split: self.shards[split] for split in self.tests}
         trained = [record.cpu_seconds for run, record in self.values.items() if run.row != FLOOR]
         revision = revision_of(Path(__file__).parents[3])
         return WholeResults(
             data=", ".join(folder.resolve().name for folder in self.plan.photos),
-            photos=sum(map(len, self.sets)),
-            classes=sum(len(each.class_names) for each in self.sets),
+            photos=sum(map(len, sets)),
+            classes=sum(len(each.class_names) for each in sets),
             test_classes={
                 split: len(set(each.labels[each.rows("test")].tolist())) for split, each in tests.items()
             },

@@ -13,7 +13,9 @@ from unseen.experiments.claims import whole_runner
 from unseen.experiments.claims.claim import claims
 from unseen.experiments.claims.results import read
 from unseen.experiments.claims.run import arms_of
+from unseen.experiments.claims.state import whole_state_of
 from unseen.experiments.claims.whole_photos import (
+    COMMITTED,
     WholeResults,
     changes_of,
     definition,
@@ -172,3 +174,13 @@ def test_refuses_a_network_without_rates(tmp_path: Path) -> None:
     path.write_text(SETTING.replace("rates: {slow", "rats: {slow"))
     with pytest.raises(UserError, match=r"networks\.small\.rates: Field required"):
         whole_photos(path)
+
+
+def test_the_committed_verdicts_belong_to_the_recipes() -> None:
+    results = read(COMMITTED, WholeResults)
+    for name, result in results.claims.items():
+        assert whole_state_of(name, results) == result.verdict
+        assert set(results.at_rates[name]) == set(
+            whole_photos().networks[claims().claims[name].networks[0]].rates
+        )
+    assert results.claims
