@@ -163,7 +163,7 @@ def test_a_row_of_irt_figure_5_has_the_reductions_of_two_studies(tmp_path: Path)
     methods = {entry.label: entry.method for entry in entries(study_of("irt-figure-5"))}
     axes = {"run.datasets": ["landmarks", "parts"], "run.methods": list(methods.values()), "run.sweeps": []}
     run = plan(project(tmp_path, axes))
-    evaluate, analyze = with_reductions(run, "landmarks", methods["irt-r"])
+    evaluate, analyze = with_reductions(run, "landmarks", methods["IRT_R"])
     assert evaluate.reduce == Reduce(dim=128)  # table 2
     assert analyze.reduce == Reduce(dim=256)
-    assert [block.reduce for block in with_reductions(run, "parts", methods["irt-r"])] == [None, None]
+    assert [block.reduce for block in with_reductions(run, "parts", methods["IRT_R"])] == [None, None]

@@ -137,7 +137,7 @@ def test_refuses_a_row_of_a_study_that_is_reduced_to_more_than_its_dimensions(
     folder: Path, monkeypatch: pytest.MonkeyPatch, block: str
 ) -> None:
     methods = {entry.label: entry.method for entry in entries(study_of("irt-figure-5"))}
-    method = methods["irt-r"]
+    method = methods["IRT_R"]
     changes = {"run.datasets": ["sop"], "run.methods": [method], "run.sweeps": [], "run.seeds": [0]}
     monkeypatch.setattr(files, "require_files", lambda *_: None)
     monkeypatch.setattr(files, "is_small", lambda _: False)
