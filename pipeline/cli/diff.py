@@ -114,25 +114,27 @@ def _processor(at: AtRevision, log: Path) -> str:
 
 
 def _table(cells: dict[Cell, list[Side]], names: list[str]) -> Iterator[str]:
-    asked: list[tuple[Cell, str, Comparison]] = []
+    compared: list[tuple[Cell, str, Comparison]] = []
     equal: list[str] = []
     for cell, sides in cells.items():
         _require_one_protocol(cell, sides)
-        found = [(cell, metric, comparison) for metric, comparison in _comparisons(sides) if comparison]
-        asked += found
-        if not found:
+        differing = [(cell, metric, comparison) for metric, comparison in _comparisons(sides) if comparison]
+        compared += differing
+        if not differing:
             equal.append(f"{cell.method} on {cell.dataset}")
     if equal:
         yield f"equal for each query: {', '.join(equal)}"
-    if not asked:
+    if not compared:
         return
     confidence = next(iter(cells.values()))[1].protocol["confidence"]
-    floors = [_floor(cells[cell], metric) for cell, metric, _ in asked]
-    least = [LEAST[metric] for _, metric, _ in asked]
-    verdicts = decide([comparison for *_, comparison in asked], least, floors, confidence)
+    floors = [_floor(cells[cell], metric) for cell, metric, _ in compared]
+    least = [LEAST[metric] for _, metric, _ in compared]
+    verdicts = decide([comparison for *_, comparison in compared], least, floors, confidence)
     interval = f"{100 * confidence:g}% interval"
     heads = ("data set", "method", "metric", *names, "difference", interval, "p (Holm)", "verdict")
-    rows = [_row(cell, metric, verdict) for (cell, metric, _), verdict in zip(asked, verdicts, strict=True)]
+    rows = [
+        _row(cell, metric, verdict) for (cell, metric, _), verdict in zip(compared, verdicts, strict=True)
+    ]
     yield from aligned([heads, *rows], right=range(3, 8))
     yield "In percent and points. Intervals are over classes, and over seeds where there are two or more."
     if any(verdict.comparison.seeds is None for verdict in verdicts):

@@ -13,13 +13,13 @@ from unseen.runtime.stage import start_closing
 
 _INTERVAL = 0.5  # seconds between two looks at the file of the notice
 _CALLBACK = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p)
-_calls: list[Any] = []  # until the process ends: Python does not tell when it has called one
+_calls: list[Any] = []  # kept until the process ends: no function reports that Python has called one
 
 
 @contextlib.contextmanager
 def noticing(file: Path, announced: Callable[[], bool]) -> Iterator[Callable[[], bool]]:
-    """The block receives a function that tells whether a worker of the training is to be lost: `announced`
-    does, or one of the workers received SIGTERM and has created `file`, which all of them share.
+    """The block receives a function: whether a worker of the training is to be lost. It is true if `announced`
+    returns true, or after one of the workers received SIGTERM and created `file`, which all of them share.
 
     A worker that received SIGTERM continues for some seconds, in which rank 0 writes a checkpoint of each
     step (`start_closing`).
@@ -29,13 +29,13 @@ def noticing(file: Path, announced: Callable[[], bool]) -> Iterator[Callable[[],
         start_closing()
         file.touch()
 
-    looked, came = 0.0, False
+    last_look, is_noticed = 0.0, False
 
     def lost() -> bool:
-        nonlocal looked, came
-        if not came and time.monotonic() - looked > _INTERVAL:
-            looked, came = time.monotonic(), file.exists()
-        return came or announced()
+        nonlocal last_look, is_noticed
+        if not is_noticed and time.monotonic() - last_look > _INTERVAL:
+            last_look, is_noticed = time.monotonic(), file.exists()
+        return is_noticed or announced()
 
     before: list[Any] = []
     _in_main_thread(lambda: before.append(signal.signal(signal.SIGTERM, note)))

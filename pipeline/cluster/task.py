@@ -125,9 +125,8 @@ def _task(
     )
     assert process.stdout is not None
     try:
-        # Ray sends values to the generator, which `yield from` would forward to the file.
-        for line in process.stdout:  # noqa: UP028
-            yield line
+        # A generator in place of the file: Ray sends values, which `yield from` forwards.
+        yield from (line for line in process.stdout)
         status = process.wait()
     finally:
         process.terminate()

@@ -1,8 +1,8 @@
 """What was computed for pictures and is on the disk already: rows of values by the sha256 of the picture.
 
 Vectors of catalogs and ladders are float32, the maps of frozen networks float16. The rows of a large store
-are read in blocks. Each file has the sha256 of its rows in its metadata, which is compared when a store gets
-to know the file (1.1 GB/s); a file of an earlier version has none and is computed again.
+are read in blocks. Each file has the sha256 of its rows in its metadata, which is compared when a store opens
+the file (1.1 GB/s); a file of an earlier version has none and is computed again.
 """
 
 import hashlib

@@ -1,4 +1,4 @@
-"""The functions of a method that a training step calls, compiled by torch.compile if the recipe says so.
+"""The functions of a method that a training step calls, compiled by torch.compile for `training.compile`.
 
     forward     backbone, head and unit vectors of the images of a worker
     objective   the terms of the loss, after the host has updated its state (Method.observe)
@@ -41,8 +41,8 @@ class StepFunctions(NamedTuple):
 
 
 def step_functions(method: Method, settings: Training) -> StepFunctions:
-    """`forward` and `objective` of `method`; compiled at their first calls if `settings.compile` says so for
-    the device of the method.
+    """`forward` and `objective` of `method`; compiled at their first calls if `settings.compile` is true, or
+    `auto` and the method is on a GPU for LONG steps or more.
 
     Functions that this process compiled before are then discarded: torch limits how often it compiles one
     function, and runs it eagerly from there on, so that the trainings of a sweep would differ.

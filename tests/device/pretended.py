@@ -291,18 +291,18 @@ def _dispatched(operator: Any, arguments: Sequence[Any], options: dict[str, Any]
     tensors = [value for value in tree_leaves((arguments, options)) if isinstance(value, Tensor)]
     on_device = [tensor for tensor in tensors if isinstance(tensor, _OnDevice)]
     named = options.get("device")
-    wanted = None if named is None else torch.device(named)
+    requested = None if named is None else torch.device(named)
     pinned = bool(options.get("pin_memory"))
 
     def computed(function: Any = operator) -> Any:
         of_host = {key: value for key, value in options.items() if key not in ("device", "pin_memory")}
-        if wanted is not None:
-            of_host["device"] = CPU if wanted.type == "cuda" else wanted
+        if requested is not None:
+            of_host["device"] = CPU if requested.type == "cuda" else requested
         return function(*tree_map(_values_of, tuple(arguments)), **tree_map(_values_of, of_host))
 
     if packet is _aten._to_copy:
         source = arguments[0]
-        target = source.device if wanted is None else wanted
+        target = source.device if requested is None else requested
         waits = not options.get("non_blocking")
         _count_copy(source, target, waits, name)
         return _on_device(computed()) if target.type == "cuda" else computed()
@@ -311,7 +311,7 @@ def _dispatched(operator: Any, arguments: Sequence[Any], options: dict[str, Any]
         _count_copy(source, target.device, not (len(arguments) > 2 and arguments[2]), name)
         computed()
         return target
-    if not on_device and (wanted is None or wanted.type != "cuda"):
+    if not on_device and (requested is None or requested.type != "cuda"):
         if tensors and name not in _WITHOUT_KERNEL:
             for record in _records:
                 record.on_host[name] += 1
@@ -328,7 +328,7 @@ def _dispatched(operator: Any, arguments: Sequence[Any], options: dict[str, Any]
         for record in _records:
             record.launches[name] += 1
     result = computed(KERNELS.get(name, operator))
-    if wanted is not None and wanted.type != "cuda":
+    if requested is not None and requested.type != "cuda":
         return result
     result = tree_map(_on_device, result)
     return result if name in KERNELS else return_and_correct_aliasing(operator, arguments, options, result)

@@ -81,7 +81,7 @@ def _alike(path: Path) -> None:
 
 
 def _remarks(path: Path) -> None:
-    """What stage `ingest` says of class names and files."""
+    """The remarks of stage `ingest` on class names and files."""
     from unseen.stages import ingest
 
     manifest = {

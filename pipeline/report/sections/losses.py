@@ -28,7 +28,7 @@ def content(dataset: DataSet) -> dict[str, Any]:
 
 def is_flat(runs: Sequence[Sequence[HistoryRow]], term: str) -> bool:
     """Whether the values of a term stay within FLAT of the first one in each run of two points or more: the
-    training did not learn what the term asks for."""
+    training does not lower the term."""
     values = [[row[term] for row in rows] for rows in runs]
     return all(len(of_run) > 1 and max(of_run) - min(of_run) <= FLAT * abs(of_run[0]) for of_run in values)
 

@@ -47,8 +47,8 @@ BATCH = 32  # images at a time: a second-order attention has P x P weights for e
 def export_positions(shards: Path, model: Path, embeddings: Path, output: Path) -> None:
     """Writes the positions file of the selected weights of `model`.
 
-    If the positions have no contributions because `unit` did not normalise the embedding, the standard error
-    says so. embeddings: the file of the test images by the same weights, from which the matches are chosen.
+    A message on stderr names positions without contributions, because `unit` did not normalise the embedding.
+    embeddings: the file of the test images by the same weights; the matches are among these images.
     Raises UserError as `load_method` and the loader do, and for weights that are not finite.
     """
     data, test = Shards(shards), embedding_file.read(embeddings)

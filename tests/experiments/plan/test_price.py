@@ -47,13 +47,13 @@ def of_study(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch, dataset: 
 
 def test_folds_are_counted_with_their_seeds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """GSP table 1: 4 rows and, of each, 4 folds with 3 seeds."""
-    found = of_study("gsp-table-1", tmp_path, monkeypatch)
-    assert sum(price.trainings for price in found) == 4 + 4 * 4 * 3
-    text = table(found)
+    priced = of_study("gsp-table-1", tmp_path, monkeypatch)
+    assert sum(price.trainings for price in priced) == 4 + 4 * 4 * 3
+    text = table(priced)
     assert "52 trainings with" in text
-    steps = sum(price.steps for price in found)
+    steps = sum(price.steps for price in priced)
     assert f"this machine, by a measured step: {steps * 0.5 / 3600:,.1f} h" in text
-    one = found[0].disk / found[0].trainings / 4 - 10**6
+    one = priced[0].disk / priced[0].trainings / 4 - 10**6
     assert one % 5_924 == 0, "an embedding of each test image"
 
 
@@ -87,9 +87,9 @@ def test_an_assumed_size_is_stated() -> None:
 def test_equal_steps_are_one_row_and_refit_trains_twice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = of_study("multihead-figure-1", tmp_path, monkeypatch)
-    twice = next(price for price in found if "proxy-nca" in price.method)
+    priced = of_study("multihead-figure-1", tmp_path, monkeypatch)
+    twice = next(price for price in priced if "proxy-nca" in price.method)
     assert twice.steps == 2 * 3_600
-    assert len({(price.method, price.batch) for price in found}) == len(found)
-    assert not any(price.assumed for price in found), "the counts of CUB are published"
+    assert len({(price.method, price.batch) for price in priced}) == len(priced)
+    assert not any(price.assumed for price in priced), "the counts of CUB are published"
     assert all(price.assumed for price in of_study("gsp-figure-3a", tmp_path, monkeypatch, "tokens"))
