@@ -18,8 +18,8 @@ _calls: list[Any] = []  # kept until the process ends: no function reports that 
 
 @contextlib.contextmanager
 def noticing(file: Path, announced: Callable[[], bool]) -> Iterator[Callable[[], bool]]:
-    """The block receives a function: whether a worker of the training is to be lost. It is true if `announced`
-    returns true, or after one of the workers received SIGTERM and created `file`, which all of them share.
+    """The block receives a function: whether a worker of the training is to be lost. It is true if
+    `announced` returns true, or after a worker received SIGTERM and created `file`, which all of them share.
 
     A worker that received SIGTERM continues for some seconds, in which rank 0 writes a checkpoint of each
     step (`start_closing`).
