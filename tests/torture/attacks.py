@@ -6,7 +6,6 @@ campaign ends with an error if the service ends, or if a photo gets no answer af
 compete for the same cores: the 99th percentile of the answers is compared with that of the control.
 """
 
-import argparse
 import http.client
 import io
 import json
@@ -27,7 +26,8 @@ import numpy as np
 from PIL import Image
 
 from tests.photos import save_model, save_products
-from tests.torture import results
+from tests.torture import named, results
+from tests.torture.results import Result
 from unseen_search.catalog import build
 
 STATE = results.RESULTS / "attacks.json"
@@ -193,35 +193,30 @@ def case(service: Service, attack: Attack) -> dict[str, float]:
 
 
 def campaign(names: list[str], state: Path) -> None:
-    recorded = results.load(state)
+    """Runs the attacks that the results lack."""
     with tempfile.TemporaryDirectory(prefix="unseen-attacks-") as folder:
         root = Path(folder)
         photos = save_products(root / "photos", 12, each=3)
         build(photos, root / "catalog", save_model(root / "model", 1), labels="folders", processes=1)
         photo = (photos / "product 00/0.png").read_bytes()
-        chosen = {name: attack for name, attack in attacks(photo).items() if not names or name in names}
+        drawn = attacks(photo)
         with serving(root / "catalog", photo) as service:
             service.request("/find", photo)
-            for name, attack in chosen.items():
-                result = results.current(recorded, name, MODULES)
-                if "p99" in result:
-                    continue
-                result |= case(service, attack())
-                results.save(state, recorded)
-                print(
-                    f"{name}: p50 {result['p50'] * 1000:.0f} ms, p99 {result['p99'] * 1000:.0f} ms of "
-                    f"{result['answers']}, control {result['control_p99'] * 1000:.0f} ms, "
-                    f"{result['memory'] / 2**20:,.0f} MiB",
-                    flush=True,
-                )
+            named.campaign(
+                names, state, lambda name: MODULES, lambda name: case(service, drawn[name]()), _line
+            )
+
+
+def _line(result: Result) -> str:
+    return (
+        f"p50 {result['p50'] * 1000:.0f} ms, p99 {result['p99'] * 1000:.0f} ms of {result['answers']}, "
+        f"control {result['control_p99'] * 1000:.0f} ms, {result['memory'] / 2**20:,.0f} MiB"
+    )
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Attacks on the service leave it alive and answering.")
-    parser.add_argument("attacks", nargs="*", help="names; all by default")
-    parser.add_argument("--state", type=Path, default=STATE, help="file of the results")
-    arguments = parser.parse_args()
-    campaign(arguments.attacks, arguments.state)
+    description = "Attacks on the service leave it alive and answering."
+    campaign(*named.options(description, "attacks", attacks(b""), STATE))
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ message and the earlier outputs, and no file of the neighbour is changed or miss
 campaign continues where it was stopped.
 """
 
-import argparse
 import ctypes
 import errno
 import os
@@ -20,9 +19,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.torture import results
-from tests.torture.file_operations import cpu_seconds
+from tests.torture import named, results
 from tests.torture.miniature import Project, project
+from tests.torture.results import Result
 
 STATE = results.RESULTS / "neighbours.json"
 NEIGHBOUR = 65534  # nobody
@@ -205,30 +204,27 @@ def case(name: str, copy: Project) -> tuple[str, list[str]]:
 
 def campaign(names: list[str], state: Path) -> None:
     """Runs the cases that the results lack."""
-    recorded = results.load(state)
     with project() as copy:
         for stage in ("resolve", "ingest parts"):
             if problem := copy.run(f"python -m unseen.stages.{stage}"):
                 raise RuntimeError(problem)
-        for name in names or CASES:
-            result = results.current(recorded, name, MODULES)
-            if "outcome" in result:
-                continue
-            start = cpu_seconds()
+
+        def result(name: str) -> Result:
             outcome, problems = case(name, copy)
-            result |= {"outcome": outcome, "violations": problems, "cpu_seconds": cpu_seconds() - start}
-            results.save(state, recorded)
-            print(f"{name}: {outcome}: {'; '.join(problems) or 'ok'}", flush=True)
+            return {"outcome": outcome, "violations": problems}
+
+        named.campaign(names, state, lambda name: MODULES, result, _line)
+
+
+def _line(result: Result) -> str:
+    return f"{result['outcome']}: {'; '.join(result['violations']) or 'ok'}"
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Hostile neighbours stop and damage nothing.")
-    parser.add_argument("cases", nargs="*", help="names; all by default")
-    parser.add_argument("--state", type=Path, default=STATE, help="file of the results")
-    arguments = parser.parse_args()
+    names, state = named.options("Hostile neighbours stop and damage nothing.", "cases", CASES, STATE)
     if os.geteuid() != 0:
         raise SystemExit("The campaign needs root: its files belong to two users.")
-    campaign(arguments.cases, arguments.state)
+    campaign(names, state)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ the first command then succeeds, and every output and every object of DVC's cach
 undisturbed run. The campaign continues where it was stopped.
 """
 
-import argparse
 import ast
 import hashlib
 import re
@@ -23,10 +22,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tests.forks import forks
-from tests.torture import results
-from tests.torture.file_operations import cpu_seconds
+from tests.torture import named, results
 from tests.torture.miniature import Project, project
-from tests.torture.results import ROOT
+from tests.torture.results import ROOT, Result
 
 STATE = results.RESULTS / "remedies.json"
 PRODUCT = ("pipeline", "stages", "unseen_search", "dvc_parallel")
@@ -207,26 +205,28 @@ def campaign(names: Sequence[str], state: Path) -> None:
     """Executes the situations that the results lack."""
     from tests.torture.remedy_table import SITUATIONS
 
-    recorded = results.load(state)
+    def modules(name: str) -> list[str]:
+        message, _ = SITUATIONS[name]
+        return [message.module.removesuffix(".py").replace("/", ".").replace("pipeline.", "unseen.")]
+
     with place() as here:
-        for name, (message, situation) in SITUATIONS.items():
-            modules = [message.module.removesuffix(".py").replace("/", ".").replace("pipeline.", "unseen.")]
-            result = results.current(recorded, name, modules)
-            if (names and name not in names) or "executed" in result:
-                continue
-            start = cpu_seconds()
-            executed, problems = here.violations(message, situation)
-            result |= {"executed": executed, "violations": problems, "cpu_seconds": cpu_seconds() - start}
-            results.save(state, recorded)
-            print(f"{name}: {executed} executed: {'; '.join(problems) or 'ok'}", flush=True)
+
+        def result(name: str) -> Result:
+            executed, problems = here.violations(*SITUATIONS[name])
+            return {"executed": executed, "violations": problems}
+
+        named.campaign(names, state, modules, result, _line)
+
+
+def _line(result: Result) -> str:
+    return f"{result['executed']} executed: {'; '.join(result['violations']) or 'ok'}"
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="The commands of messages repair what they name.")
-    parser.add_argument("situations", nargs="*", help="names; all by default")
-    parser.add_argument("--state", type=Path, default=STATE, help="file of the results")
-    arguments = parser.parse_args()
-    campaign(arguments.situations, arguments.state)
+    from tests.torture.remedy_table import SITUATIONS
+
+    description = "The commands of messages repair what they name."
+    campaign(*named.options(description, "situations", SITUATIONS, STATE))
 
 
 if __name__ == "__main__":
