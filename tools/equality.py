@@ -138,7 +138,6 @@ def recipes() -> Items:
     from unseen.config.recipe_files import published
     from unseen.config.resolve import sweep_settings
     from unseen.experiments.catalogue import definitions, entries, studies
-    from unseen.experiments.claims.built_in import built_in, whole
     from unseen.experiments.claims.claim import claims as all_claims
     from unseen.experiments.claims.frozen_study import frozen_studies, head_of
     from unseen.experiments.folds.members import fold
@@ -178,13 +177,12 @@ def recipes() -> Items:
                 yield f"text/{dataset}/{method}", digest(as_text(changed, dataset, "twice"))
     # Recipes contain this path.
     frozen = trunk(default_network(), Path(tempfile.gettempdir(), "unseen-equality"), (-2, -1))
-    of_claims, setting = all_claims(), built_in()
+    of_claims = all_claims()
 
     def of_head(method: str, changes: dict[str, Any], on: Any = None) -> Any:
         return head(method, on, changes).recipe()
 
     for arm in of_claims.arms:
-        yield f"whole/{arm}", recipe_or_error(lambda name: whole(of_claims, setting, name).recipe(), arm)
         yield f"head/{arm}", recipe_or_error(of_head, *of_claims.arm(arm))
         yield f"on photos/{arm}", recipe_or_error(of_head, *of_claims.arm(arm), frozen)
     for study, about in frozen_studies().items():
@@ -275,8 +273,7 @@ def claims() -> Items:
         base = Path(folder)
         draw_photos(base / "photos")
         on_photos = ["gsp-over-average-c2", "crt-decay", "--photos", "photos", "--output", "heads"]
-        for options in (on_photos, ["crt-over-ms", "--built-in", "--output", "networks"]):
-            run("-m", "unseen", "claims", *options, "--seeds", 2, cwd=base)
+        run("-m", "unseen", "claims", *on_photos, "--seeds", 2, cwd=base)
         for path in sorted((*base.glob("*/*.json"), *base.glob("*/records/*.json"))):
             name = str(path.relative_to(base))
             yield from leaves(json.loads(path.read_text(encoding="utf-8")), name)

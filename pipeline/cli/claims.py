@@ -8,18 +8,15 @@ from multiprocessing import get_context
 from pathlib import Path
 
 from unseen.cli.ladder import groups_of
-from unseen.experiments.claims.built_in import COMMITTED, built_in, run_built_in
-from unseen.experiments.claims.built_in import RESULTS as BUILT_IN
-from unseen.experiments.claims.claim import Claims, claims
+from unseen.experiments.claims.claim import claims
 from unseen.experiments.claims.frozen_study import RESULTS as STUDIES
 from unseen.experiments.claims.frozen_study import frozen_studies, run_studies, study_lines
 from unseen.experiments.claims.photos import Plan
 from unseen.experiments.claims.results import load, read
 from unseen.experiments.claims.run import RESULTS, lines, run
-from unseen.experiments.claims.state import built_in_state_of, state_of, whole_state_of
-from unseen.experiments.claims.whole_photos import COMMITTED as COMMITTED_WHOLE
+from unseen.experiments.claims.state import state_of, whole_state_of
+from unseen.experiments.claims.whole_photos import COMMITTED, WholeResults, run_whole, whole_photos
 from unseen.experiments.claims.whole_photos import RESULTS as WHOLE
-from unseen.experiments.claims.whole_photos import WholeResults, run_whole, whole_photos
 from unseen.runtime.errors import UserError
 from unseen.runtime.setting_names import suggestion
 from unseen.runtime.stage import end_with_parent
@@ -28,16 +25,15 @@ from unseen.runtime.text import aligned
 
 def listing() -> str:
     """One line per claim: its name, the item of the paper, the committed verdicts with whole and with frozen
-    networks on photos and with whole networks on generated images, the statement."""
-    whole, frozen, generated = read(COMMITTED_WHOLE, WholeResults), load(), load(COMMITTED)
-    rows = [("claim", "source", "whole", "frozen", "generated", "statement")]
+    networks, the statement."""
+    whole, frozen = read(COMMITTED, WholeResults), load()
+    rows = [("claim", "source", "whole", "frozen", "statement")]
     rows += [
         (
             name,
             f"{claim.paper} {claim.item}",
             whole_state_of(name, whole),
             state_of(name, frozen),
-            built_in_state_of(name, generated),
             claim.statement,
         )
         for name, claim in claims().claims.items()
@@ -67,7 +63,12 @@ def computed(
             raise UserError(
                 f"{name} is not a study on frozen networks.", f"Known are: {', '.join(all_studies)}."
             )
-    _require_known(names, all_claims)
+    for name in names:
+        if name not in all_claims.claims:
+            raise UserError(
+                f"There is no claim {name}.",
+                f"{suggestion(name, list(all_claims.claims))}`unseen claims --list` prints all.",
+            )
     plan = Plan(
         photos=photos,
         output=output,
@@ -89,16 +90,6 @@ def computed(
     return "".join(f"{line}\n" for line in [*lines(all_claims, results), f"{output / RESULTS}"])
 
 
-def computed_built_in(names: tuple[str, ...], output: Path, seeds: int) -> str:
-    """Computes claims (all without a name) with whole networks on the built-in set, and returns their
-    verdicts. Raises UserError as `run_built_in` does."""
-    all_claims = claims()
-    _require_known(names, all_claims)
-    chosen = names or tuple(all_claims.claims)
-    results = run_built_in(all_claims, built_in(), chosen, output, tuple(range(seeds)))
-    return "".join(f"{line}\n" for line in [*lines(all_claims, results), f"{output / BUILT_IN}"])
-
-
 @contextlib.contextmanager
 def processes(jobs: int) -> Iterator[Executor | None]:
     """Processes that end with this one; None: this one computes."""
@@ -108,12 +99,3 @@ def processes(jobs: int) -> Iterator[Executor | None]:
     context, parent = get_context("spawn"), (os.getpid(),)
     with ProcessPoolExecutor(jobs, context, initializer=end_with_parent, initargs=parent) as pool:
         yield pool
-
-
-def _require_known(names: tuple[str, ...], all_claims: Claims) -> None:
-    for name in names:
-        if name not in all_claims.claims:
-            raise UserError(
-                f"There is no claim {name}.",
-                f"{suggestion(name, list(all_claims.claims))}`unseen claims --list` prints all.",
-            )

@@ -7,7 +7,6 @@ Sources list the patches:
     experiments/sweep/space.py        a trial
     experiments/folds/members.py      a fold
     frozen/head.py                    a head on a frozen network
-    experiments/claims/built_in.py    the whole network of a claim
 """
 
 from collections.abc import Callable, Mapping

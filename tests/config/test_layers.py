@@ -17,8 +17,6 @@ from unseen.config.place import ABSENT, Place, at
 from unseen.config.study_row import is_small
 from unseen.data.settings import Input
 from unseen.experiments.catalogue import definitions
-from unseen.experiments.claims.built_in import built_in, whole
-from unseen.experiments.claims.claim import claims
 from unseen.experiments.folds.members import fold
 from unseen.experiments.ladder.head import recipe_of_head
 from unseen.experiments.sweep.space import trial
@@ -126,10 +124,6 @@ def fold_of(dataset: str, method: str) -> Callable[[Definitions], Layers]:
     return lambda known: fold(known.layers(dataset, method), 2, 4)
 
 
-def whole_of(arm: str) -> Callable[[Definitions], Layers]:
-    return lambda _: whole(claims(), built_in(), arm)
-
-
 def head_of(method: str, trunk: Any = None, **changes: Any) -> Callable[[Definitions], Layers]:
     return lambda _: head(method, trunk, changes)
 
@@ -206,7 +200,7 @@ CASES = [
     Case(fold_of("parts", "gsp"), "training.fold", {"model": 2, "folds": 4}, ""),
     Case(fold_of("cub", ROW), "training.protocol", "selected", "Model 2 of 4 folds"),
     Case(fold_of("cub", PROXY), "training.protocol", "selected", "Model 2 of 4 folds"),
-    # heads: of a recipe, of a rung, of an arm; the whole network of an arm
+    # heads: of a recipe, of a rung, of an arm
     Case(head_of("gsp"), "optimizer.multipliers", {"proxies": 10.0}, ""),
     Case(head_of("gsp"), "batch.classes", SETTING["batch"]["classes"], "The setting of heads"),
     Case(head_of("gsp"), "zero_shot.initialization", "chance", "The setting of heads"),
@@ -217,13 +211,6 @@ CASES = [
     Case(head_of("ms", TRUNK), "backbone.stages", [-1], "The network of the head of ms"),
     Case(head_of("multihead", TRUNK), "backbone.stages", [-2, -1], "The network of the head of multihead"),
     Case(head_of("ms", TRUNK, **{"pooling.name": "cls"}), "input.size", 200, "The network of the head of ms"),
-    Case(whole_of("average-c2"), "pooling.transport_ratio", 1.0, r"/claims/built_in\.yaml.*"),
-    Case(whole_of("gsp-c2-mu-0.7"), "pooling.transport_ratio", 0.7, ""),
-    Case(whole_of("crt-inconsistent"), "consistency_weight", 0.0, ""),
-    Case(whole_of("multihead-without-attention"), "attention", False, ""),
-    Case(whole_of("irt-l"), "koleo_weight", 0.0, ""),
-    Case(whole_of("irt-l"), "training.gradient_noise", "contrastive", ""),
-    Case(whole_of("irt-r"), "koleo_weight", ..., f"{PUBLISHED}/.*|default"),
 ]  # fmt: skip
 
 

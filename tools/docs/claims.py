@@ -1,5 +1,5 @@
-"""Writes docs/claims.md from the committed results of all settings: whole networks on photos, heads on frozen
-networks, and whole networks on generated images. `python -m tools.docs.claims > docs/claims.md`."""
+"""Writes docs/claims.md from the committed results of both settings: whole networks and heads on frozen
+networks, on photos. `python -m tools.docs.claims > docs/claims.md`."""
 
 import math
 import sys
@@ -9,12 +9,10 @@ from statistics import fmean
 from typing import get_args
 
 from tools.docs.markdown import wrapped
-from unseen.experiments.claims.built_in import COMMITTED as BUILT_IN
-from unseen.experiments.claims.built_in import BuiltIn, built_in
 from unseen.experiments.claims.claim import OF_CLASSES, Claim, Claims, claims
 from unseen.experiments.claims.results import Comparison, Effect, Results, Verdict, load, read
 from unseen.experiments.claims.run import arms_of, change
-from unseen.experiments.claims.state import NOT_RUN, built_in_state_of, state_of, whole_state_of
+from unseen.experiments.claims.state import NOT_RUN, state_of, whole_state_of
 from unseen.experiments.claims.whole_photos import COMMITTED as WHOLE_PHOTOS
 from unseen.experiments.claims.whole_photos import WholePhotos, WholeResults, whole_photos
 
@@ -30,14 +28,13 @@ _METRICS = {
 }
 _TEXT = """# Claims
 
-Written by `python -m tools.docs.claims` from whole_photos.json, results.json and built_in.json of
+Written by `python -m tools.docs.claims` from whole_photos.json and results.json of
 pipeline/experiments/claims; do not edit.
 
 A claim of a paper is a paired comparison of two recipes that differ in what the claim is about.
-`pipeline/experiments/claims/claims.yaml` contains them. There are three settings: whole pretrained networks
-that are trained on photos, [heads on a frozen network](#frozen-networks-on-photos) with photos, and
-[whole networks](#whole-networks-on-generated-images) that are trained from scratch on the generated set
-`parts`. One command computes the claims on any photos in one folder per class, or on `parts`:
+`pipeline/experiments/claims/claims.yaml` contains them. There are two settings: whole pretrained networks
+that are trained on photos, and [heads on a frozen network](#frozen-networks-on-photos) with photos. One
+command computes the claims on any photos in one folder per class:
 
 ```bash
 unseen claims --whole --photos grocery --photos caltech -j 2 \\
@@ -45,7 +42,6 @@ unseen claims --whole --photos grocery --photos caltech -j 2 \\
 unseen claims --photos grocery --groups pipeline/experiments/claims/grocery_groups.csv \\
   --weights mobilenetv2=mobilenetv2.safetensors --weights vit-tiny=vit_tiny.safetensors
 unseen claims crt-over-ms irt-koleo --photos photos --download    # two claims; downloads the networks
-unseen claims --built-in                                          # whole networks; needs no files
 unseen claims --list                                              # all claims with the verdicts below
 ```
 
@@ -71,8 +67,6 @@ __WHOLE_PHOTOS__
 - Two class-disjoint splits: half of the classes at random, and half of the product groups (`random`,
   `groups`). No test class is trained on or chooses a setting.
 
-__BUILT_IN__
-
 ## The verdict
 
 The [rule for better](statistics.md) decides. d is second arm - first arm, paired by seed, and for MAP@R and
@@ -87,22 +81,20 @@ networks. All claims of a setting are one family, in which Holm's method adjusts
   networks. There is no verdict.
 - **open**: otherwise.
 
-The cells (a network on a split) have intervals and no verdict. Whole networks on `parts` have one cell.
+The cells (a network on a split) have intervals and no verdict.
 """
 _START, _REST = _TEXT.split("\n__WHOLE_PHOTOS__\n")
-_HEAD, _RULE = _REST.split("__BUILT_IN__")
 
 
-def markdown(results: Results, of_built_in: Results, on_photos: WholeResults) -> str:
-    """The page. of_built_in, on_photos: the results of whole networks on generated images and on photos."""
+def markdown(results: Results, of_whole: WholeResults) -> str:
+    """The page. results, of_whole: of frozen and of whole networks."""
     all_claims = claims()
     states = {name: state_of(name, results) for name in all_claims.claims}
-    whole = {name: built_in_state_of(name, of_built_in) for name in all_claims.claims}
     tests = ", ".join(f"{kind}: {count}" for kind, count in results.test_classes.items())
     parts = [
         _START,
-        *_whole_photos(all_claims, whole_photos(), on_photos, states),
-        _HEAD + _built_in(built_in()) + _RULE,
+        *_whole_photos(all_claims, whole_photos(), of_whole, states),
+        _REST,
         "## Results",
         "",
         f"Photos: Grocery Store (Klasson et al. 2019, MIT licence), {results.photos:,} photos of "
@@ -110,21 +102,14 @@ def markdown(results: Results, of_built_in: Results, on_photos: WholeResults) ->
         f"Test classes: {tests}. {results.seeds} seeds. Trainings and evaluations took "
         f"{results.cpu_seconds / 60:.0f} CPU minutes. Backward passes were timed on a busy machine.",
         "",
-        f"Whole networks: {of_built_in.photos:,} images of `{of_built_in.data}`, {of_built_in.seeds} seeds, "
-        f"{of_built_in.cpu_seconds / 60:.0f} CPU minutes.",
-        "",
-        f"Frozen networks: {_counts(states)}. Whole networks: {_counts(whole)}. {_agreement(states, whole)}",
+        f"Frozen networks: {_counts(states)}.",
         "",
         *_floor(all_claims, states, results),
-        "",
-        "The untrained whole networks, by their features without a head, with the mean over seeds:",
-        "",
-        *_floor_table(all_claims, whole, of_built_in),
     ]
     for paper, title in _PAPERS.items():
         own = {name: claim for name, claim in all_claims.claims.items() if claim.paper == paper}
-        parts += ["", f"### {title}", "", *_table(own, (states, results), (whole, of_built_in)), ""]
-        parts += list(_cells(own, (states, results), (whole, of_built_in)))
+        parts += ["", f"### {title}", "", *_table(own, states, results), ""]
+        parts += list(_cells(own, states, results))
     return wrapped("\n".join([*parts, "", *_arms(all_claims), ""]))
 
 
@@ -212,7 +197,7 @@ def _whole_photos(
         "most claims on accuracy stay below the floor."
     )
     yield ""
-    yield from _cells(judged, (states, results))
+    yield from _cells(judged, states, results)
     yield ""
     yield from _floor_table(all_claims, states, results)
     yield ""
@@ -283,76 +268,28 @@ def _values_of_arms(
     return values
 
 
-def _table(own: dict[str, Claim], *settings: tuple[dict[str, str], Results]) -> Iterator[str]:
-    """The verdicts with frozen networks, then those with whole networks."""
-    yield "| claim | source | statement | frozen networks | effect | whole networks | effect | unit |"
-    yield "| --- | --- | --- | --- | --- | --- | --- | --- |"
+def _table(own: dict[str, Claim], states: dict[str, str], results: Results) -> Iterator[str]:
+    yield "| claim | source | statement | verdict | effect | unit |"
+    yield "| --- | --- | --- | --- | --- | --- |"
     for name, claim in own.items():
-        cells = [name, claim.item, claim.statement]
-        for states, results in settings:
-            effect = _effect(claim, results.claims[name]) if states[name] in VERDICTS else ""
-            cells += [states[name], effect]
-        yield f"| {' | '.join([*cells, _METRICS[claim.metric]])} |"
+        effect = _effect(claim, results.claims[name]) if states[name] in VERDICTS else ""
+        row = (name, claim.item, claim.statement, states[name], effect, _METRICS[claim.metric])
+        yield f"| {' | '.join(row)} |"
 
 
-def _cells(own: dict[str, Claim], *settings: tuple[dict[str, str], Results]) -> Iterator[str]:
+def _cells(own: dict[str, Claim], states: dict[str, str], results: Results) -> Iterator[str]:
     yield "| claim | network | split | first arm | second arm | effect |"
     yield "| --- | --- | --- | --- | --- | --- |"
-    for states, results in settings:
-        for name in (name for name in own if states[name] in VERDICTS):
-            for cell in results.claims[name].cells:
-                first, second = (_number(own[name], value) for value in (cell.first, cell.second))
-                row = (name, cell.network, cell.split, first, second, _effect(own[name], cell))
-                yield f"| {' | '.join(row)} |"
+    for name in (name for name in own if states[name] in VERDICTS):
+        for cell in results.claims[name].cells:
+            first, second = (_number(own[name], value) for value in (cell.first, cell.second))
+            row = (name, cell.network, cell.split, first, second, _effect(own[name], cell))
+            yield f"| {' | '.join(row)} |"
 
 
 def _counts(states: dict[str, str]) -> str:
     counts = Counter(states.values())
     return ", ".join(f"{counts[state]} {state}" for state in (*VERDICTS, NOT_RUN) if counts[state])
-
-
-def _agreement(states: dict[str, str], whole: dict[str, str]) -> str:
-    """How many verdicts the settings share, among the claims that are decided in both."""
-    decided = ("confirmed", "refuted")
-    both = [name for name in states if states[name] in decided and whole[name] in decided]
-    equal = sum(states[name] == whole[name] for name in both)
-    return f"Both settings decide {len(both)} claims, {equal} of them alike."
-
-
-def _built_in(setting: BuiltIn) -> str:
-    """The section on whole networks."""
-    source, recipe = setting.source, setting.recipe
-    batch = f"{recipe['batch.classes']} x 4"
-    steps, of_transformer = (each["training.iterations"] for each in (recipe, setting.arms["irt-l"]))
-    paragraphs = [
-        "## Whole networks on generated images",
-        "",
-        "`unseen claims --built-in` trains all weights of both arms, from scratch, on images that the "
-        "project draws (`pipeline/experiments/claims/built_in.yaml`).",
-        "",
-        f"- Images: the set `parts` with {source.train_classes} training and {source.test_classes} test "
-        f"classes of {source.images_per_class} images, {recipe['input.size']} pixels per side, with random "
-        "crops and flips. All training classes are trained on.",
-        "- An arm has the network, dimensions, batch, optimizer and memory of the small set, as a row of "
-        "`unseen study --mini`, and its other changes in the table of [arms](#arms). Convolutional networks "
-        "(`test_resnet`, 0.4 M weights, both maps of 5 x 5) have 64 dimensions. The claims of IRT "
-        "have a transformer (`test_vit`, 0.3 M weights, 5 x 5 tokens and a class token) without a "
-        "projection. The set `tokens` is not used: its network is a table of vectors, without attention and "
-        "class token.",
-        f"- AdamW with learning rate {recipe['optimizer.learning_rate']}, {batch} images, {steps} steps "
-        f"({of_transformer} of the transformer), the last iterate. The learning rate is the better of two, "
-        "by one training of `ms` and one of `irt-l` on the test classes. The length is what a laptop can "
-        "pay: about five seconds of one core for each training.",
-        "- The networks are small, start from random weights and are far from convergence. A verdict is "
-        "about early training at this size, not about the published networks. A comparison of two arms near "
-        "the [floor](#the-floor), the untrained network, has no meaning.",
-        "",
-        "These claims cannot be put to this setting (`-` in the tables):",
-        "",
-        *(f"- `{name}`: {reason}" for name, reason in setting.excluded.items()),
-        "",
-    ]
-    return "\n".join(paragraphs)
 
 
 def _effect(claim: Claim, result: Effect) -> str:
@@ -391,4 +328,4 @@ def _arms(all_claims: Claims) -> list[str]:
 
 
 if __name__ == "__main__":
-    sys.stdout.write(markdown(load(), load(BUILT_IN), read(WHOLE_PHOTOS, WholeResults)))
+    sys.stdout.write(markdown(load(), read(WHOLE_PHOTOS, WholeResults)))

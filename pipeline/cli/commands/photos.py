@@ -136,7 +136,6 @@ def ladder(
     unseen claims irt-koleo crt-over-ms --photos photos --download --seeds 3
     unseen claims --study irt-table-9 --photos photos --download    the rows of a study, as heads
     unseen claims --photos grocery --photos caltech --whole -j 2    whole networks, trained on two sets
-    unseen claims --built-in                                       whole networks on generated images
     """,
 )
 @click.argument("names", nargs=-1, metavar="[CLAIM]...")
@@ -169,12 +168,6 @@ def ladder(
 @click.option(
     "-j", "--jobs", type=click.IntRange(1), default=1, show_default=True, help="With --whole: processes."
 )
-@click.option(
-    "--built-in",
-    "is_built_in",
-    is_flag=True,
-    help="In place of photos the generated set `parts`, on which small whole networks are trained.",
-)
 @click.option("--output", type=PATH, default=Path("claims"), show_default=True, help="A directory.")
 @click.option(
     "--weights",
@@ -205,7 +198,6 @@ def claims(
     is_whole: bool,
     splits: int,
     jobs: int,
-    is_built_in: bool,
     output: Path,
     weights: dict[str, Path],
     download: bool,
@@ -214,24 +206,16 @@ def claims(
     at_most: int,
 ) -> None:
     """Test claims of the papers: paired comparisons of heads on a frozen network or of whole networks, on
-    photos, or of small whole networks on generated images.
+    photos.
 
     CLAIM is a name of --list; without one, all claims are computed. OUTPUT keeps the maps of the networks and
     a record of each training, with which a second call continues. docs/claims.md states the rule of the
     verdict.
     """
-    from unseen.cli.claims import computed, computed_built_in, listing
+    from unseen.cli.claims import computed, listing
 
     if listed:
         sys.stdout.write(listing())
-        return
-    if is_built_in:
-        if photos or is_whole or studies or weights or groups is not None or download:
-            raise click.UsageError(
-                "--built-in has images and networks of its own: leave out --photos, --whole, --study, "
-                "--weights, --groups and --download."
-            )
-        sys.stdout.write(computed_built_in(names, output, seeds))
         return
     if not photos:
         raise click.UsageError("--photos is missing: name a folder with one folder of photos per class.")

@@ -100,7 +100,7 @@ def computed(
         "classes": len(set(photos.labels)),
         "test_classes": {split: len(test) for split, test in tests.items()},
         "seeds": len(plan.seeds),
-        "floors": [floor_of(run.place, [values[run]]) for run in floors],
+        "floors": [floor_of(run.place, values[run]) for run in floors],
         "cpu_seconds": round(sum(values[run].cpu_seconds for run in trainings)),
     }
     return OnPhotos(values, list(tests), fields)

@@ -2,9 +2,7 @@
 day."""
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
-from statistics import mean
 from typing import Literal
 
 from pydantic import ValidationError
@@ -73,10 +71,10 @@ class Results(Computed):
     claims: dict[str, Comparison]
 
 
-def floor_of(place: str, records: Sequence[Record]) -> Floor:
-    """The floor at `network/split`: the mean over the records of the seeds."""
+def floor_of(place: str, record: Record) -> Floor:
+    """The floor at `network/split`."""
     network, split = place.split("/")
-    means = {metric: round(mean(each.mean(metric) for each in records), 5) for metric in OF_CLASSES}
+    means = {metric: round(record.mean(metric), 5) for metric in OF_CLASSES}
     return Floor(network=network, split=split, **means)
 
 

@@ -1,7 +1,5 @@
 """The state of a claim in a list: the verdict on its present definition, or why there is none."""
 
-from unseen.experiments.claims.built_in import built_in
-from unseen.experiments.claims.built_in import definition as built_in_definition
 from unseen.experiments.claims.claim import claims
 from unseen.experiments.claims.results import Comparison, Results
 from unseen.experiments.claims.whole_photos import definition as whole_definition
@@ -17,16 +15,8 @@ def state_of(name: str, results: Results) -> str:
     return _state(results.claims.get(name), claims().definition(name))
 
 
-def built_in_state_of(name: str, results: Results) -> str:
-    """The verdict on a claim with whole networks on generated images, `not run` without a result of its
-    present definition, or `-` for a claim that cannot be put to this setting."""
-    if name in built_in().excluded:
-        return EXCLUDED
-    return _state(results.claims.get(name), built_in_definition(claims(), built_in(), name))
-
-
 def whole_state_of(name: str, results: Results) -> str:
-    """As built_in_state_of, with whole networks on photos."""
+    """As state_of with whole networks, or `-` for a claim that cannot be put to this setting."""
     if name in whole_photos().excluded:
         return EXCLUDED
     return _state(results.claims.get(name), whole_definition(claims(), whole_photos(), name))

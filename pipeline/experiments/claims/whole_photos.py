@@ -22,7 +22,6 @@ from unseen.data.splits import grouped
 from unseen.evaluation.record import FLOOR, Record, Run
 from unseen.evaluation.statistics.better import compare
 from unseen.evaluation.statistics.table import of_records
-from unseen.experiments.claims.built_in import chosen_claims
 from unseen.experiments.claims.claim import Claim, Claims, NetworkOfClaims
 from unseen.experiments.claims.photos import RECORDS, Plan, available
 from unseen.experiments.claims.results import Effect, Results, floor_of
@@ -105,7 +104,13 @@ class _Run:
         self, claims: Claims, setting: WholePhotos, plan: Plan, splits: int, pool: Executor | None
     ) -> None:
         self.claims, self.setting, self.plan, self.pool = claims, setting, plan, pool
-        self.chosen = chosen_claims(claims, setting.excluded, plan.names)
+        self.chosen = {name: claims.claims[name] for name in plan.names if name not in setting.excluded}
+        if not self.chosen:
+            name = plan.names[0]
+            raise UserError(
+                f"{name} is not compared with whole networks: {setting.excluded[name]}",
+                "Compute it with heads: leave out --whole.",
+            )
         known = {name: each.network for name, each in setting.networks.items()}
         names = [claim.networks[0] for claim in self.chosen.values()]
         self.trunks: dict[str, Trunk] = {
@@ -201,7 +206,7 @@ class _Run:
             at_most=self.plan.at_most,
             seeds=len(self.plan.seeds),
             cpu_seconds=round(sum(trained)),
-            floors=[floor_of(run.place, [self.values[run]]) for run in floors],
+            floors=[floor_of(run.place, self.values[run]) for run in floors],
             claims=judged(
                 claims,
                 {name: definition(claims, self.setting, name) for name in finished},

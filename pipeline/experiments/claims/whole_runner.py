@@ -1,4 +1,4 @@
-"""Runs of whole networks, on generated images and on photos: a row is an arm of the claims."""
+"""Runs of whole networks on photos: a row is an arm of the claims."""
 
 import shutil
 import time
@@ -16,8 +16,8 @@ from unseen.config.stages import TrainSettings
 from unseen.data.heif import readable
 from unseen.data.ingest.collection import Collection as Listing
 from unseen.data.ingest.collection import Picture
-from unseen.data.ingest.ingest import ingest, write
-from unseen.data.ingest.settings import IngestSettings, PartsSource
+from unseen.data.ingest.ingest import write
+from unseen.data.ingest.settings import IngestSettings
 from unseen.data.shards import Shards
 from unseen.evaluation.class_means import record_of
 from unseen.evaluation.record import FLOOR, Record, Run
@@ -31,16 +31,6 @@ from unseen.training.row_embedder import RowEmbedder
 from unseen.training.worker import Worker
 
 VERSION = 1  # of the numbers: change it if a change of code changes them
-
-
-def generated_shards(output: Path, source: PartsSource) -> Shards:
-    """The shards of the images, which the first run generates."""
-    root = output / "built_in" / digest(source.model_dump(mode="json"))
-    directory = root / "data/shards" / source.kind
-    if not directory.is_dir():
-        directory.parent.mkdir(parents=True, exist_ok=True)
-        ingest(source, IngestSettings(), directory, source.kind, 1)
-    return Shards(directory)
 
 
 def photo_shards(

@@ -11,7 +11,6 @@ from unseen.cli import main as cli
 from unseen.evaluation.record import Record, Run
 from unseen.evaluation.statistics.better import compare
 from unseen.evaluation.statistics.table import of_records
-from unseen.experiments.claims.built_in import COMMITTED as BUILT_IN
 from unseen.experiments.claims.claim import Claim, claims
 from unseen.experiments.claims.results import Comparison, load, read
 from unseen.experiments.claims.run import judged
@@ -113,7 +112,7 @@ def test_refuses_a_wrong_claim(tmp_path: Path, old: str, new: str, message: str)
 
 def test_the_page_has_the_committed_results() -> None:
     assert (ROOT / "docs/claims.md").read_text(encoding="utf-8") == markdown(
-        load(), load(BUILT_IN), read(WHOLE_PHOTOS, WholeResults)
+        load(), read(WHOLE_PHOTOS, WholeResults)
     )
 
 
@@ -122,7 +121,7 @@ def test_the_page_counts_the_arms_above_the_floor() -> None:
     floor = results.floors[0]
     low, high = (floor.model_copy(update={"map_at_r": value}) for value in (0.0, 1.0))
     for changed, count in ((low, "all"), (high, "none")):
-        page = markdown(results.model_copy(update={"floors": [changed]}), load(BUILT_IN), on_photos)
+        page = markdown(results.model_copy(update={"floors": [changed]}), on_photos)
         row = next(
             line for line in page.splitlines() if line.startswith(f"| {floor.network} | {floor.split} |")
         )
@@ -157,13 +156,13 @@ def test_a_result_of_another_definition_is_not_run() -> None:
     results = load().model_copy(update={"claims": {name: result}})
     assert state_of(name, results) == "confirmed"
     on_photos = read(WHOLE_PHOTOS, WholeResults)
-    page = markdown(results, load(BUILT_IN), on_photos)
+    page = markdown(results, on_photos)
     counts = f"Frozen networks: 1 confirmed, {len(others)} not run."
     assert counts in " ".join(page.split())
     assert "+3.14 [+1.00, +5.00]" in page
     changed = results.model_copy(update={"claims": {name: result.model_copy(update={"definition": "0"})}})
     assert state_of(name, changed) == "not run"
-    assert "+3.14" not in markdown(changed, load(BUILT_IN), on_photos)
+    assert "+3.14" not in markdown(changed, on_photos)
 
 
 def drawn() -> dict[Run, Record]:
