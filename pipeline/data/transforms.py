@@ -135,7 +135,7 @@ def crop_for_testing(
 
     With fit `shorter` the shorter side becomes `input.resize`, otherwise both sides; None: `input.size`.
     """
-    _planes(centre_crop(picture, input, _resized), out)
+    _planes(centre_crop(picture, input, resized), out)
 
 
 def cut_out(
@@ -161,21 +161,22 @@ def pixels_of(box: tuple[float, float, float, float], width: int, height: int) -
     return left, top, max(right, left + 1), max(bottom, top + 1)
 
 
-def _resized(
+def resized(
     picture: UInt8[np.ndarray, "H W 3"], height: int, width: int, interpolation: str
 ) -> UInt8[np.ndarray, "h w 3"]:
+    """`picture` with other sides, by the kernels of PyTorch, antialiased."""
     if picture.shape[:2] == (height, width):
         return picture
-    resized = torch.nn.functional.interpolate(
+    image = torch.nn.functional.interpolate(
         _image_of(picture), (height, width), mode=interpolation, antialias=True
     )
-    return resized.permute(0, 2, 3, 1)[0].numpy()
+    return image.permute(0, 2, 3, 1)[0].numpy()
 
 
 def resize_into(
     picture: UInt8[np.ndarray, "H W 3"], interpolation: str, out: UInt8[np.ndarray, "3 h w"]
 ) -> None:
-    """Writes `_resized` into `out`.
+    """Writes `resized` into `out`.
 
     The kernel is called as torch.nn.functional.interpolate does, which has no argument for the result. The
     intermediate image and the call through Python took 30 us of the 220 us beside the decoding of a

@@ -20,7 +20,7 @@ def test_a_stage_has_a_line_at_its_start_and_its_end_and_a_failed_one_the_end_of
 ) -> None:
     lines: list[str] = []
     console = Console(2, lines.append)
-    process = StageProcess(Unchanged(), "train@a", tmp_path / "train@a.log", {})  # type: ignore[arg-type]
+    process = StageProcess(Unchanged(), "train@a", tmp_path / "train@a.log", {})
     process.log.write_text("".join(f"step {step}\n" for step in range(30)))
     console.report("train@a", process, None)
     console.report("train@a", process, Record(State.DONE, 12.34))

@@ -14,6 +14,7 @@ import numpy as np
 from jaxtyping import Float32
 
 from unseen.data.ingest.sources.folder import SUFFIXES, enumerated
+from unseen.data.transforms import resized
 from unseen.evaluation.index.kinds import Setting, stores_vectors
 from unseen.frozen.embedder import Embedder, require_distinct
 from unseen.frozen.encoded import Precision
@@ -30,7 +31,7 @@ from unseen.runtime.names import printable, say
 from unseen.training.export.model import device
 from unseen.training.precision import computes_with_bfloat16
 from unseen_search.catalog.catalog import Catalog
-from unseen_search.catalog.engine import ONNX
+from unseen_search.catalog.engine import ONNX, OnnxEngine, runs_onnx
 from unseen_search.catalog.files import ABOUT, INDEX, MODEL, ONNX_MODEL, PICTURES, precision_of, read_about
 from unseen_search.catalog.onnx_model import PHOTOS, checked_onnx
 from unseen_search.catalog.write import Contents, Model, default_setting, write_catalog
@@ -121,7 +122,8 @@ def _build(
     restore_directory(output)
     if output.exists() and not _is_catalog(output) and not is_free(output):
         raise UserError(f"{output} exists and is not a catalog.", "Choose another directory, or remove it.")
-    with _model(output, model) as (source, model_name):
+    with _scratch(output):
+        source, model_name = _model(output, model)
         embedder = Embedder(source, _precision(output, precision))
         return _build_with(
             photos,
@@ -163,8 +165,17 @@ def _build_with(
         _report_removed(earlier, pictures, photos, remove)
     label_source = _label_source(output, labels)
     label_of = labels_of(label_source, pictures.paths, photos)
-    suffix = "" if embedder.precision == "float32" else f"-{embedder.precision}"
-    unfinished = _unfinished(output) / f"{fingerprint[:16]}{suffix}"
+    stored = _onnx_of(earlier, fingerprint)
+    onnx_model = None
+    if (onnx or (onnx is None and stored is not None)) and embedder.precision == "float32":
+        places = np.unique(np.linspace(0, len(pictures.paths) - 1, PHOTOS).astype(int))
+        checked = [photos / pictures.paths[place] for place in places]
+        onnx_model = checked_onnx(embedder, _unfinished(output) / ONNX, stored, checked)
+    engine = None
+    if onnx_model is not None and runs_onnx():
+        engine = OnnxEngine(onnx_model.path, embedder.input, processes.embedding, resized)
+    kind = embedder.precision if engine is None else "onnx"
+    unfinished = _unfinished(output) / f"{fingerprint[:16]}-{kind}"
     vectors = ArrayStore(unfinished, embedder.dim, VECTORS)
     if earlier is not None and _is_of_model(earlier, output, fingerprint, embedder.precision):
         vectors.add(earlier.sha256, earlier.vectors)
@@ -172,25 +183,14 @@ def _build_with(
     path_of = {digest: photos / path for digest, path in zip(pictures.sha256, pictures.paths, strict=True)}
     new = len(vectors.missing(path_of))
     say(f"catalog: {len(pictures.paths):,} pictures, {new:,} of them to be embedded by {model_name}")
-    count = processes_of(new, processes.embedding)
-    with embedding(embedder, count) as embed:
+    count = processes_of(new, processes.embedding) if engine is None else 1
+    with embedding(embedder, count) if engine is None else contextlib.nullcontext(engine) as embed:
 
         def compute(paths: list[Path], start: int) -> Float32[np.ndarray, "n D"]:
             return embed(paths, f"catalog: embed {start + 1:,} to {start + len(paths):,} of {new:,}")
 
         vectors.fill(path_of, BLOCK * count, compute)
 
-    stored = _onnx_of(earlier, fingerprint)
-    onnx_model = None
-    if (onnx or (onnx is None and stored is not None)) and embedder.precision == "float32":
-        places = np.unique(np.linspace(0, len(pictures.paths) - 1, PHOTOS).astype(int)).tolist()
-        onnx_model = checked_onnx(
-            embedder,
-            unfinished.parent / ONNX,
-            stored,
-            [photos / pictures.paths[place] for place in places],
-            vectors.rows([pictures.sha256[place] for place in places]),
-        )
     setting = index
     if setting is None:
         setting = (
@@ -255,27 +255,32 @@ def _is_catalog(output: Path) -> bool:
 
 
 @contextlib.contextmanager
-def _model(output: Path, model: Path | Network | None) -> Iterator[tuple[Path, str]]:
-    """The directory of the model, and its name in catalog.json. That of a published network is temporary.
+def _scratch(output: Path) -> Iterator[None]:
+    """Removes the models of the unfinished build at the end, and keeps its vectors."""
+    directory = _unfinished(output)
+    try:
+        yield
+    finally:
+        shutil.rmtree(directory / MODEL, ignore_errors=True)
+        (directory / ONNX).unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # it contains vectors
+            directory.rmdir()
+
+
+def _model(output: Path, model: Path | Network | None) -> tuple[Path, str]:
+    """The directory of the model, and its name in catalog.json. `_scratch` removes a published one.
 
     Raises UserError for a network that cannot be built, and without a model if the model of the catalog is
     damaged, or if there is no catalog and no default network.
     """
     if model is None and _is_catalog(output):
-        yield _model_of(output)
-        return
+        return _model_of(output)
     if model is not None and not isinstance(model, Network):
-        yield Path(model), str(model)
-        return
+        return Path(model), str(model)
     network = model or default_network()
     directory = _unfinished(output) / MODEL
-    try:
-        write_network(network, directory)
-        yield directory, network.name
-    finally:
-        shutil.rmtree(directory, ignore_errors=True)
-        with contextlib.suppress(OSError):  # it contains vectors of an unfinished build
-            directory.parent.rmdir()
+    write_network(network, directory)
+    return directory, network.name
 
 
 def _model_of(output: Path) -> tuple[Path, str]:

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Float32
 
 from unseen.frozen.embedder import Embedder
 from unseen.runtime.errors import UserError
@@ -29,25 +28,24 @@ def checked_onnx(
     path: Path,
     stored: Path | None,
     photos: Sequence[Path],
-    vectors: Float32[np.ndarray, "N D"],
 ) -> OnnxModel | None:
-    """Writes the ONNX model of `embedder` to `path`, or copies `stored`, that of the same model. vectors:
-    those of `photos` from PyTorch. None, with the reason on the standard error, for a model without an ONNX
-    form and for vectors that differ by more than `TOLERANCE`."""
+    """Writes the ONNX model of `embedder` to `path`, or copies `stored`, that of the same model. None, with
+    the reason on the standard error, for a model without an ONNX form, and for vectors of `photos` that
+    differ from those of PyTorch by more than `TOLERANCE`."""
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
         if stored is None:
             from unseen_search.catalog.export_model import export_onnx  # imports torch.export
 
-            say("catalog: write the ONNX model, with which a search needs no PyTorch")
+            say("catalog: write the ONNX model, which embeds without PyTorch")
             export_onnx(embedder, "The model", path)
         else:
             shutil.copyfile(stored, path)
         found = OnnxEngine(path, embedder.input)(photos)
-        difference = float(np.linalg.norm(found - vectors, axis=1).max())
+        difference = float(np.linalg.norm(found - embedder(photos), axis=1).max())
         if not difference <= TOLERANCE:
             raise UserError(f"its vectors differ from those of PyTorch by {difference:.2g}.", "")
     except UserError as error:
-        say(f"catalog: no ONNX model, searches use PyTorch: {error.what}")
+        say(f"catalog: no ONNX model, PyTorch embeds: {error.what}")
         return None
     return OnnxModel(path, difference, embedder.input.model_dump(include=INPUT))

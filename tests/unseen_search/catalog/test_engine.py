@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -14,7 +15,7 @@ from tests.packages import require
 from tests.photos import picture, save_model, save_photos
 from unseen.frozen.embedder import Embedder
 from unseen.runtime.errors import UserError
-from unseen_search.catalog import Catalog, build
+from unseen_search.catalog import Catalog, build, building
 from unseen_search.catalog import catalog as module
 from unseen_search.catalog.engine import TOLERANCE, OnnxEngine
 from unseen_search.catalog.onnx_model import checked_onnx
@@ -109,15 +110,33 @@ def test_an_unreadable_photo_and_a_damaged_model_are_errors(root: Path, tmp_path
 def test_a_model_with_other_vectors_is_not_stored(
     root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    catalog, embedder = Catalog(root / "catalog"), Embedder(root / "model")
     stored, photos = root / "catalog/model/model.onnx", _photos(root)
-    vectors = catalog.vectors()
-    kept = checked_onnx(embedder, tmp_path / "a.onnx", stored, photos, vectors)
+    kept = checked_onnx(Embedder(root / "model"), tmp_path / "a.onnx", stored, photos)
     assert kept is not None
     assert kept.difference <= TOLERANCE
-    moved = np.roll(vectors, 1, axis=0)
-    assert checked_onnx(embedder, tmp_path / "b.onnx", stored, photos, moved) is None
-    assert "no ONNX model, searches use PyTorch: its vectors differ" in capsys.readouterr().err
+    other = Embedder(save_model(tmp_path / "other", 2))
+    assert checked_onnx(other, tmp_path / "b.onnx", stored, photos) is None
+    assert "no ONNX model, PyTorch embeds: its vectors differ" in capsys.readouterr().err
+
+
+def test_the_photos_of_the_catalog_have_the_vectors_of_their_queries(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    catalog = Catalog(root / "catalog")
+    photos = _photos(root)
+    embedder = Embedder(root / "model")
+    vectors = catalog.vectors()
+    assert np.array_equal(vectors, catalog.engine(photos))
+    assert not np.array_equal(vectors, embedder(photos))
+    assert np.abs(vectors - embedder(photos)).max() <= TOLERANCE
+    monkeypatch.setattr(building, "runs_onnx", lambda: True)
+    copy = shutil.copytree(root / "catalog", tmp_path / "catalog")
+    (root / "photos/new.jpg").write_bytes(picture(76))
+    updated = build(root / "photos", copy)
+    (root / "photos/new.jpg").unlink()
+    place = updated.paths.index("new.jpg")
+    assert np.array_equal(updated.vectors()[place], updated.engine([picture(76)])[0])
+    assert not (tmp_path / "catalog.unfinished").exists()
 
 
 def test_an_update_keeps_the_model_and_another_precision_has_none(root: Path) -> None:
