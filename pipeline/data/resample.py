@@ -3,24 +3,25 @@
 out_i = (sum_j k_ij in_j + 2^(b-1)) >> b, clamped to 0 ... 255, along columns, then along rows. k are the
 weights of the antialiased triangle (bilinear) or of Keys' cubic with a = -1/2 (bicubic), times 2^b and
 rounded, with the largest b at which they fit into 16 bits. These are the integers of torch's kernel for
-uint8, so the results are equal. A photo of 4032 x 3024 takes 0.5 s, torch 0.03 s.
+uint8, so the results are equal. A photo of 4000 x 3000 takes 0.14 s, torch 0.007 s.
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import numpy as np
-from jaxtyping import Float64, UInt8
+from jaxtyping import Float64, Int64, UInt8
 
 _BITS = 22  # b at most
-_Kernel = Callable[[Float64[np.ndarray, "k"]], Float64[np.ndarray, "k"]]
+_GROUP = 8  # sums of one matrix product; their rows overlap
+_Kernel = Callable[[Float64[np.ndarray, "..."]], Float64[np.ndarray, "..."]]
 
 
-def _triangle(x: Float64[np.ndarray, "k"]) -> Float64[np.ndarray, "k"]:
+def _triangle(x: Float64[np.ndarray, "..."]) -> Float64[np.ndarray, "..."]:
     return np.maximum(0, 1 - x)
 
 
-def _cubic(x: Float64[np.ndarray, "k"]) -> Float64[np.ndarray, "k"]:
+def _cubic(x: Float64[np.ndarray, "..."]) -> Float64[np.ndarray, "..."]:
     near, far = (1.5 * x - 2.5) * x * x + 1, ((2.5 - 0.5 * x) * x - 4) * x + 2
     return np.where(x < 1, near, np.where(x < 2, far, 0))
 
@@ -42,25 +43,35 @@ def _rows(
     """Weighted sums of the rows of `picture`."""
     if len(picture) == count:
         return picture
-    rows, windows = np.ascontiguousarray(picture), list(_windows(len(picture), count, interpolation))
-    largest = max(weights.max() for _, weights in windows)
-    bits = min(_BITS, math.ceil(math.log2((2**15 - 0.5) / largest)) - 1)
-    out = np.empty((count, *rows.shape[1:]), np.uint8)
-    for row, (start, weights) in zip(out, windows, strict=True):
-        whole = np.trunc(weights * 2**bits + np.copysign(0.5, weights))
-        window = rows[start : start + len(weights)].reshape(len(weights), -1)
-        sums = whole @ window.astype(np.float64)  # integers below 2^53: exact in any order
-        row[...] = np.clip(np.floor((sums + 2 ** (bits - 1)) / 2**bits), 0, 255).reshape(row.shape)
-    return out
+    first, weights = _weights(len(picture), count, interpolation)
+    bits = min(_BITS, math.ceil(math.log2((2**15 - 0.5) / weights.max())) - 1)
+    whole = np.trunc(weights * 2**bits + np.copysign(0.5, weights))
+    rows = np.ascontiguousarray(picture).reshape(len(picture), -1)
+    out = np.empty((count, rows.shape[1]), np.uint8)
+    for start in range(0, count, _GROUP):
+        stop = min(start + _GROUP, count)
+        left, right = first[start], min(first[stop - 1] + whole.shape[1], len(rows))
+        matrix = np.zeros((stop - start, right - left + whole.shape[1]))
+        for row in range(start, stop):
+            matrix[row - start, first[row] - left :][: whole.shape[1]] = whole[row]
+        sums = matrix[:, : right - left] @ rows[left:right].astype(np.float64)  # below 2^53: exact
+        sums += 2 ** (bits - 1)
+        sums *= 0.5**bits
+        np.clip(np.floor(sums, out=sums), 0, 255, out=sums)
+        out[start:stop] = sums
+    return out.reshape(count, *picture.shape[1:])
 
 
-def _windows(before: int, after: int, interpolation: str) -> Iterator[tuple[int, Float64[np.ndarray, "k"]]]:
-    """The first row and the weights of each sum."""
+def _weights(
+    before: int, after: int, interpolation: str
+) -> tuple[Int64[np.ndarray, "after"], Float64[np.ndarray, "after k"]]:
+    """The first row of each sum, and the weights of it and the next rows: 0 for those beyond the sum."""
     support, kernel = _KERNELS[interpolation]
     scale = before / after
     stretch = max(scale, 1.0)
-    for centre in scale * (np.arange(after) + 0.5):
-        start = max(int(centre - support * stretch + 0.5), 0)
-        stop = min(int(centre + support * stretch + 0.5), before)
-        weights = kernel(np.abs((np.arange(start, stop) - centre + 0.5) / stretch))
-        yield start, weights / weights.sum()
+    centre = scale * (np.arange(after) + 0.5)
+    first = np.maximum((centre - support * stretch + 0.5).astype(np.int64), 0)
+    end = np.minimum((centre + support * stretch + 0.5).astype(np.int64), before)
+    rows = first[:, None] + np.arange((end - first).max())
+    weights = kernel(np.abs((rows - centre[:, None] + 0.5) / stretch)) * (rows < end[:, None])
+    return first, weights / weights.sum(axis=1, keepdims=True)
