@@ -133,9 +133,16 @@ def _same_line(group: Sequence[Row], row: Row) -> bool:
     return row.setting not in settings and all(getattr(first, name) == getattr(row, name) for name in names)
 
 
-def own_columns(study: StudyInputs, summary: Summary) -> tuple[Column, ...]:
-    """Our columns, then the printed columns of the same metric on other data sets."""
-    own = [study.metric, *(name for name in ("recall_at_1", HEADLINE) if name in summary.metrics)]
+def own_columns(table: Numbers, study: StudyInputs) -> tuple[Column, ...]:
+    """Our columns, those of ensembles first if each row has one, then the printed columns of the same metric
+    on other data sets."""
+    own = [study.metric, *(name for name in ("recall_at_1", HEADLINE) if name in table.summary.metrics)]
+    of_rows = [table.report_data.ensembles.get((table.dataset, row.method), {}) for row in study.rows]
+    ensembles = [
+        Column(study.metric, kind)
+        for kind in ENSEMBLES.values()
+        if all(f"{kind}_{study.metric}" in ensemble for ensemble in of_rows)
+    ]
     others = {
         (row.dataset, column)
         for row in printed_of(study)
@@ -146,7 +153,7 @@ def own_columns(study: StudyInputs, summary: Summary) -> tuple[Column, ...]:
         (Column(column.metric, column.kind, dataset) for dataset, column in others),
         key=lambda column: (column.printed_for, column.kind),
     )
-    return (*(Column(name) for name in dict.fromkeys(own)), *references)
+    return (*ensembles, *(Column(name) for name in dict.fromkeys(own)), *references)
 
 
 def own_lines(

@@ -42,7 +42,7 @@ def study_table(report_data: ReportData, dataset: str, study: StudyInputs) -> St
         columns = tuple(dict.fromkeys(column for row in printed for column in columns_of(row)))
         lines = printed_lines(table, study, printed, columns)
     else:
-        columns = own_columns(study, summary)
+        columns = own_columns(table, study)
         lines = own_lines(table, study, columns)
     return StudyTable(
         study,
@@ -50,7 +50,7 @@ def study_table(report_data: ReportData, dataset: str, study: StudyInputs) -> St
         columns=columns,
         lines=lines,
         ranks=rank_correlations(columns, lines, study.metric),
-        points=points_of(table, study, printed),
+        points=points_of(table, study, printed, columns),
         is_printed=bool(printed),
         gains=gains_of(study, columns, lines),
     )
@@ -119,7 +119,9 @@ def _difference(values: dict[str, float], row: str, baseline: str | None, is_rel
     return 100 * difference / of_baseline if is_relative else difference
 
 
-def points_of(table: Numbers, study: StudyInputs, printed: Sequence[Row]) -> tuple[Point, ...]:
+def points_of(
+    table: Numbers, study: StudyInputs, printed: Sequence[Row], columns: Sequence[Column]
+) -> tuple[Point, ...]:
     """The points of the chart: the rows that have a number for every axis."""
     if not study.axes:
         return ()
@@ -138,7 +140,8 @@ def points_of(table: Numbers, study: StudyInputs, printed: Sequence[Row]) -> tup
         for row in reversed(printed)
         if study.metric in row.metrics and row.metrics[study.metric].reliable
     }
-    kind = next((kind_of(row) for row in printed if study.metric in row.metrics), "selected")
+    kinds = (kind_of(row) for row in printed if study.metric in row.metrics)
+    kind = next(kinds, next(column.kind for column in columns if column.metric == study.metric))
     points = []
     for row in study.rows:
         recipe = table.recipe(row.method)

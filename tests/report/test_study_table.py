@@ -1,6 +1,7 @@
 """The table of a study: our means beside the printed numbers, differences, conditions, rank correlation."""
 
 import statistics
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -81,6 +82,21 @@ def test_points_have_the_values_of_the_axis(study_inputs: ReportData) -> None:
     assert [point.printed for point in points] == [float(text) for text in PRINTED]
     assert {point.series for point in points} == {"crt"}
     assert all(point.printed is None for point in table_of(study_inputs, "birds").points)
+
+
+def test_numbers_of_ensembles_come_first_and_are_those_of_the_chart(study_inputs: ReportData) -> None:
+    study = study_inputs.studies[0].model_copy(update={"metric": "map_at_r"})
+    numbers = [
+        {"separated_map_at_r": value / 10, "separated_map_at_r_std": value / 100} for value in range(4)
+    ]
+    ensembles = {("birds", row.method): each for row, each in zip(study.rows, numbers, strict=True)}
+    table = study_table(replace(study_inputs, ensembles=ensembles), "birds", study)
+    assert table.columns[:2] == (Column("map_at_r", "separated"), Column("map_at_r"))
+    assert [line.cells[0].ours for line in table.lines] == [point.ours for point in table.points]
+    assert [point.ours.value for point in table.points] == pytest.approx([0, 10, 20, 30])
+    assert [point.ours.deviation for point in table.points] == pytest.approx([0, 1, 2, 3])
+    one_without = replace(study_inputs, ensembles=dict(list(ensembles.items())[1:]))
+    assert study_table(one_without, "birds", study).columns[0] == Column("map_at_r")
 
 
 def test_an_unreliable_number_has_no_difference() -> None:
