@@ -55,6 +55,7 @@ def line_of(item: Catalogued) -> Line:
     reason = missing(item)
     notes = [
         f"`{study.command}`" if study.command else "",
+        f"starts at: `unseen study {study.start}`, which the command trains before" if study.start else "",
         f"also: {study.shows}" if study.shows else "",
         f"missing: {reason}" if reason and not study.unavailable else "",
         f"stay as printed: {quoted}" if (quoted := as_printed(item)) else "",
@@ -65,7 +66,7 @@ def line_of(item: Catalogued) -> Line:
     return Line(
         name=item.name,
         paper=paper,
-        item=f"{paper} {study.item}".strip() or "own",
+        item=f"{paper} {study.item}".strip() or ("start" if item.is_published else "own"),
         title=study.title,
         rows=str(len(entries(item))) if study.has_rows else "",
         state=state_of(item),
@@ -84,7 +85,8 @@ def listing() -> str:
 def coverage() -> str:
     """How many items of the papers their commands show as a whole, of how many nothing is quoted or chosen
     besides, and how many quoted methods train."""
-    items = [item for item in studies().values() if item.is_published and not item.study.unavailable]
+    items = [item for item in studies().values() if item.study.source and not item.study.unavailable]
+    items = [item for item in items if item.is_published]
     whole = [item for item in items if not missing(item)]
     own = sum(not as_printed(item) and not item.study.chosen for item in whole)
     quoted = [*quoted_methods().values()]

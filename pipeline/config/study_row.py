@@ -4,7 +4,7 @@ study as a data set of the run.
 Layers of its recipe: those of the method in pipeline/recipes, then the row. Changes of a user in params.yaml
 are not layers of it, except the definition of a method that only params.yaml has. On a small set
 (pipeline/recipes/datasets, `small: true`) a row keeps the network, images, dimensions, batch, optimizer and
-schedule of the set; its changes of these fields are left out.
+schedule of the set; its changes of these fields are left out. Weights of the network of the set stay.
 """
 
 from collections.abc import Iterable
@@ -49,6 +49,8 @@ class StudyRow:
         }
         if small and "backbone.name" in self.recipe and "backbone.name" not in fields:
             fields = stand_in(kind, str(self.recipe["backbone.name"])) | fields
+            if fields["backbone.name"] == self.recipe["backbone.name"]:
+                fields |= {key: self.recipe[key] for key in self.recipe.keys() & {"backbone.checkpoint"}}
         return dotted(Place.of(self.document, self.study), fields | self._training(kind))
 
     def _training(self, kind: str) -> dict[str, Any]:

@@ -101,11 +101,24 @@ def entries(item: Catalogued) -> tuple[Entry, ...]:
     return tuple(Entry(*_shared()[_training(row)], label, key) for _, label, row, key in drafts)
 
 
-def datasets_by_name(item: Catalogued) -> dict[str, str]:
-    """Each data set of a study -> its name in run.datasets."""
-    return {
-        dataset: _set_name(dataset, item.study.sources.get(dataset, {})) for dataset in item.study.datasets
-    }
+def sets_of(item: Catalogued, dataset: str) -> list[str]:
+    """The names in run.datasets of the sets of a study that are like a data set."""
+    return [_set_name(dataset, source) for source in item.study.sources_of(dataset)]
+
+
+def in_order(name: str) -> list[str]:
+    """The studies that `unseen study` trains, one after the other: those at whose networks its rows start,
+    then the study itself. Raises UserError for an unknown name, and for a study that starts at itself."""
+    names: list[str] = []
+    next_name: str | None = name
+    while next_name is not None:
+        item = study_of(next_name)
+        if next_name in names:
+            where = item.document.where(f"{next_name}.start")
+            raise UserError(f"{where}: it starts at itself.", "Name another study, or leave it out.")
+        names.insert(0, next_name)
+        next_name = item.study.start
+    return names
 
 
 def definitions(params: Params, *methods: str, datasets: tuple[str, ...] = ()) -> Definitions:
@@ -145,7 +158,11 @@ def _sets(items: Iterable[Catalogued]) -> dict[str, StudySet]:
     to different settings."""
     sets: dict[str, StudySet] = {}
     for item in items:
-        for dataset, source in item.study.sources.items():
+        study = item.study
+        settings = [(dataset, each) for dataset in study.sources for each in study.sources_of(dataset)]
+        for dataset, source in settings:
+            if not source:  # the data set as it is
+                continue
             key = f"{item.name}.sources.{dataset}"
             name = _set_name(dataset, source)
             new = StudySet(item.document, key, dataset, source)

@@ -9,7 +9,7 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError
 
 from unseen.config.document import Document
-from unseen.experiments.catalogue import Catalogued, datasets_by_name, entries
+from unseen.experiments.catalogue import Catalogued, entries, sets_of
 from unseen.runtime.errors import UserError
 from unseen.runtime.files import atomic_file
 
@@ -39,9 +39,9 @@ def axes_of(
             "`unseen study --list` prints the studies that have.",
         )
     methods = list(dict.fromkeys(entry.method for entry in entries(item)))
-    names = datasets_by_name(item)
+    names = [MINI] if mini else datasets or study.datasets
     return {
-        "datasets": [names.get(name, name) for name in ([MINI] if mini else datasets or study.datasets)],
+        "datasets": [each for name in names for each in sets_of(item, name)],
         "methods": methods,
         "seeds": list(seeds or study.seeds),
         "sweeps": list(methods) if study.search else [],

@@ -44,8 +44,10 @@ class Study(Strict):
     space: dict[str, Axis] = Field(default={})
     recipe: dict[str, Any] = Field(default={})  # changes of all rows
     datasets: tuple[Name, ...] = ()
-    # data set -> settings of its source, as `datasets.<d>.source` of params.yaml
-    sources: dict[Name, dict[str, Any]] = Field(default={})
+    # data set -> settings of its source, as `datasets.<d>.source` of params.yaml, or a list of them: as many
+    # sets; {}: the data set as it is
+    sources: dict[Name, dict[str, Any] | tuple[dict[str, Any], ...]] = Field(default={})
+    start: Name | None = None  # a study that is trained before this one, as a recipe names a model of it
     seeds: Annotated[tuple[Seed, ...], Field(min_length=1)] = (0,)
     # published: all train classes, last iterate; landmark sets and MLRC select on held-out images
     protocol: Protocol = "published"
@@ -79,10 +81,10 @@ class Study(Strict):
             raise ValueError("`table` needs `source.paper`")
         if self.has_rows and not self.datasets:
             raise ValueError("`datasets` is missing")
-        for name, source in self.sources.items():
+        for name, each in self.sources.items():
             if name not in self.datasets:
                 raise ValueError(f"sources.{name}: not in `datasets`")
-            if not source or "kind" in source:
+            if not each or any("kind" in source for source in self.sources_of(name)):
                 raise ValueError(f"sources.{name}: give settings of the source other than its kind")
         for name, row in self.methods.items():
             if not isinstance(row.get("label", name), str):
@@ -97,6 +99,11 @@ class Study(Strict):
         if len(self.axes) > 2:
             raise ValueError(f"axes: one or two fields, got {len(self.axes)}")
         return self
+
+    def sources_of(self, dataset: str) -> tuple[dict[str, Any], ...]:
+        """The settings of the source of each set of the study that is like a data set."""
+        source = self.sources.get(dataset, {})
+        return (source,) if isinstance(source, dict) else source
 
     @property
     def has_rows(self) -> bool:

@@ -14,11 +14,14 @@ ensure_torchvision()
 
 from timm.models import load_state_dict  # noqa: E402  after the guard
 
+OF_MODEL = "backbone.network."  # in a model of the project: the names of the weights of its network
+
 
 def read_state(path: Path) -> dict[str, Tensor]:
     """The state dict of a .safetensors or weights-only .pth file.
 
-    Wrappers of training runs (`model`, `state_dict`, `module.`) are removed.
+    Wrappers of training runs (`model`, `state_dict`, `module.`) are removed. Of a model of the project
+    (data/models/<d>/<m>/<s>/weights.safetensors) it is the network, without the head.
 
     Raises ValueError for another file, for one that differs from its published hash, and for weights that are
     not finite. The format of torch before 0.4, a tar archive, is refused, because torch extracts it to the
@@ -43,7 +46,7 @@ def read_state(path: Path) -> dict[str, Tensor]:
             )
         if not value.isfinite().all():
             raise ValueError(f"The checkpoint {path} has values that are not finite in {key}.")
-    return state
+    return {key.removeprefix(OF_MODEL): state[key] for key in state if key.startswith(OF_MODEL)} or state
 
 
 def fit(network: Any, name: str, state: dict[str, Tensor], source: str) -> None:

@@ -9,14 +9,17 @@ from tests.params import resolve, write
 from unseen.config.definitions import Definitions
 from unseen.config.document import Params
 from unseen.config.recipe_files import published as published_recipes
+from unseen.config.stages import TrainSettings
 from unseen.evaluation.settings import Reduce
-from unseen.experiments.catalogue import definitions, entries, printed_key, studies, study_of
+from unseen.experiments.catalogue import definitions, entries, in_order, printed_key, studies, study_of
 from unseen.experiments.printed.model import papers
 from unseen.experiments.printed.model import rows as printed_rows
 from unseen.experiments.run_studies import studies_of_run
+from unseen.experiments.selection import axes_of
 from unseen.networks.weights import published_weights
 from unseen.runtime.errors import UserError
 from unseen.runtime.stage import ROOT
+from unseen.training.job import job_of
 
 PUBLISHED = [item for item in studies().values() if item.is_published]
 ITEMS = {
@@ -36,7 +39,8 @@ ITEMS = {
 def test_every_table_and_figure_of_the_papers_is_a_study() -> None:
     listed = [(item.study.source.paper, item.study.source.item) for item in PUBLISHED if item.study.source]
     assert sorted(listed) == sorted((paper, item) for paper, items in ITEMS.items() for item in items)
-    assert len(listed) == len(PUBLISHED)
+    others = {item.name for item in PUBLISHED if item.study.source is None}
+    assert others == {item.study.start for item in PUBLISHED if item.study.start}
     printed = {(paper.key, table.table) for paper in papers() for table in paper.tables}
     tables = {(item.study.source.paper, item.study.table) for item in PUBLISHED if item.study.source}
     assert printed <= tables
@@ -186,6 +190,34 @@ def test_two_studies_share_a_data_set_with_equal_settings_only(tmp_path: Path) -
         else:
             with pytest.raises(UserError, match=r"mine.yaml:10: two.sources.folder: .* \(.*mine.yaml:5\)"):
                 definitions(params)
+
+
+def test_rows_start_at_the_model_of_the_study_before(tmp_path: Path) -> None:
+    """At the path that this training writes. A row on a small set with another network has none."""
+    assert in_order("gsp-figure-3b") == ["gsp-figure-3b-start", "gsp-figure-3b"]
+    start, item = map(study_of, in_order("gsp-figure-3b"))
+    axes = axes_of(start)
+    (dataset,), (method,), (seed,) = axes["datasets"], axes["methods"], axes["seeds"]
+    of_start = definitions(Params(ROOT / "params.yaml"), method, datasets=(dataset,)).layers(dataset, method)
+    model = job_of(dataset, method, seed, of_start.recipe(), tmp_path, TrainSettings()).outputs.model
+    weights = str(model.relative_to(tmp_path) / "weights.safetensors")
+    sets = axes_of(item)["datasets"]
+    assert sets == ["collage", "collage-distilled-true"]
+    for entry in entries(item):
+        known = definitions(Params(ROOT / "params.yaml"), entry.method, datasets=tuple(sets))
+        recipes = [known.layers(name, entry.method).recipe() for name in (*sets, "parts")]
+        starts = [(recipe.input.size, recipe.backbone.checkpoint) for recipe in recipes]
+        assert starts == [(64, weights), (32, weights), (56, None)]
+
+
+def test_refuses_a_study_that_starts_at_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "studies").mkdir()
+    study = "{}:\n  title: t\n  start: {}\n  methods: {{x: {{like: ms}}}}\n  datasets: [parts]\n"
+    text = study.format("a", "b") + study.format("b", "a")
+    (tmp_path / "studies" / "mine.yaml").write_text(text, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserError, match=r"mine.yaml:3: a.start: it starts at itself"):
+        in_order("a")
 
 
 def test_refuses_a_baseline_that_is_not_a_row(tmp_path: Path) -> None:

@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterator
 
 import pytest
+import torch
+from safetensors.torch import load_file
 
 from tests.graph.conftest import NETWORK, Project
 from tests.report.page_reader import read_page
@@ -27,6 +29,20 @@ def write(project: Project, dims: list[int]) -> None:
         "metric": "map_at_r",
     }
     (project.path / "studies/mine.yaml").write_text(json.dumps({"mine": study}), encoding="utf-8")
+
+
+def test_a_study_that_starts_at_the_model_of_another_trains_that_one_before(clean: Project) -> None:
+    before = "data/models/parts/before-ms/0/weights.safetensors"
+    study = {"title": "t", "datasets": ["parts"], "methods": {"ms": {"like": "ms", "dim": 8, **NETWORK}}}
+    scales = {"input.mean": [0.5] * 3, "input.std": [0.5] * 3}
+    after = study | {"start": "before", "recipe": {"backbone.checkpoint": before, **scales}}
+    text = json.dumps({"before": study, "after": after})
+    (clean.path / "studies/mine.yaml").write_text(text, encoding="utf-8")
+    assert trained(clean.run("unseen study after")) == ["before-ms-0", "after-ms-0"]
+    start = load_file(clean.path / before)
+    untrained = load_file(clean.path / "data/models/parts/after-ms/0/untrained.safetensors")
+    equal = {name for name, value in untrained.items() if torch.equal(value, start[name])}
+    assert equal == {name for name in untrained if name.startswith("backbone.")}
 
 
 ROWS = ["crt-table-5-mit-b1-plus-crt", "crt-table-8-k1-64"]  # of CRT table 10

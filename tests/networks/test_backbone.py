@@ -16,6 +16,8 @@ from torch import nn
 from torch.nn import functional
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from unseen.methods.build import build_method
+from unseen.methods.settings import BaselineRecipe
 from unseen.networks import backbone, checkpoint
 from unseen.networks.backbone import Backbone, timm
 
@@ -356,6 +358,17 @@ def test_the_error_names_weights_of_another_network(tmp_path: Path) -> None:
         "1 of another shape (layer1.0.conv1.weight (1,), expected",
     ):
         assert part in str(caught.value)
+
+
+def test_starts_at_the_network_of_a_model(tmp_path: Path) -> None:
+    recipe = BaselineRecipe.model_validate({"backbone": {"name": "resnet20_preact", "pretrained": False}})
+    torch.manual_seed(0)
+    model = build_method(recipe, classes=4, samples=16)
+    save_file({k: v.contiguous() for k, v in model.state_dict().items()}, tmp_path / "weights.safetensors")
+    assert len(model.state_dict()) > len(model.backbone.state_dict()), "weights of a head"
+    torch.manual_seed(1)
+    state = Backbone("resnet20_preact", checkpoint=tmp_path / "weights.safetensors").state_dict()
+    torch.testing.assert_close(dict(model.backbone.state_dict()), dict(state), rtol=0, atol=0)
 
 
 def test_refuses_a_missing_and_an_invalid_checkpoint(tmp_path: Path) -> None:

@@ -92,7 +92,8 @@ my-study:
 | `space` | dotted field -> `{grid: [...]}`, with `tied: [...]` for further fields that get the same value |
 | `recipe` | changes of all rows |
 | `datasets`, `seeds` | defaults of `--datasets` and `--seeds`; seeds: [0] |
-| `sources` | data set -> settings of its source, as `datasets.<d>.source`: `{parts: {seed: 1}}` |
+| `sources` | data set -> settings of its source: `{parts: {seed: 1}}`; a list of them for several sets |
+| `start` | a study that the command trains before; a recipe names its model as `backbone.checkpoint` |
 | `protocol` | `published` (default), `selected` or `refit` |
 | `metric` | of charts and rank correlation, such as `map_at_r`; default `recall_at_1` |
 | `axes` | field -> symbol: the axes of the chart; default: the numeric grids of `space` |

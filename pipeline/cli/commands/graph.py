@@ -103,26 +103,33 @@ def study(
     """Train the rows of a table or figure, and show them beside the printed numbers.
 
     Sets run.datasets, run.methods and run.seeds in params.yaml to the rows of STUDY, and runs the graph. Rows
-    that are trained already are not trained again.
+    that are trained already are not trained again. A study whose rows start at the network of another one
+    runs that study before.
     """
     enter_project()
     from unseen.cli import study as studies
+    from unseen.experiments.catalogue import in_order
 
     if listed or name is None:
         sys.stdout.write(studies.listing())
         return 0
     if mini and datasets:
         raise click.UsageError("--mini is the built-in set: leave out --datasets.")
+    *before, _ = [name] if mini or no_run else in_order(name)
+    chosen = [*((each, (), (), False) for each in before), (name, datasets, seeds, mini)]
     if priced:
-        sys.stdout.write(studies.price(name, datasets, seeds, mini))
+        sys.stdout.write("".join(studies.price(*each) for each in chosen))
         return 0
-    sys.stdout.write(studies.select(name, datasets, seeds, mini))
-    sys.stdout.flush()
-    if no_run:
-        return 0
-    from unseen.cli.run import run as run_graph
+    for each in chosen:
+        sys.stdout.write(studies.select(*each))
+        sys.stdout.flush()
+        if no_run:
+            return 0
+        from unseen.cli.run import run as run_graph
 
-    return run_graph((), jobs)
+        if status := run_graph((), jobs):
+            return status
+    return 0
 
 
 @click.command(
