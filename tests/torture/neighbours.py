@@ -1,21 +1,26 @@
-"""Hostile neighbours: `python -m tests.torture.neighbours`.
+"""Hostile neighbours and unlucky machines: `python -m tests.torture.neighbours`.
 
 Stage `ingest` of the miniature project runs beside files of user NEIGHBOUR: named pipes, sockets and links
-where it looks for what killed processes left, files that it may not read or replace, umask 077. The stage
-runs as root without capabilities, which the permissions of files bind as any other user. A case is a
-violation unless the stage ends within SECONDS, succeeds with the bytes of an undisturbed run or ends with one
-message and the earlier outputs, and no file of the neighbour is changed or missing. Needs Linux and root. The
-campaign continues where it was stopped.
+where it looks for what killed processes left, files that it may not read or replace. It runs with umask 077,
+in a temporary directory without programs, with a clock that goes back, on a full disk, and while it is
+stopped and continued; and three runs of the whole graph begin at once. The stage runs as root without
+capabilities, which the permissions of files bind as any other user. A case is a violation unless the stage
+ends within SECONDS, succeeds with the bytes of an undisturbed run or ends with one message and the earlier
+outputs, and no file of the neighbour is changed or missing. When a full disk has space again, the stage
+succeeds. Needs Linux and root. The campaign continues where it was stopped.
 """
 
+import contextlib
 import ctypes
 import errno
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,6 +33,8 @@ NEIGHBOUR = 65534  # nobody
 _DROP = 24  # PR_CAPBSET_DROP of prctl(2)
 SECONDS = 60.0
 MODULES = ("unseen.stages.ingest", "unseen.data.ingest.sources.parts")
+RUN = (*MODULES, "unseen.cli.run", "dvc_parallel.parallel")
+_NEW_MOUNTS, _NO_PROGRAMS, _REMOUNT, _PRIVATE = 0x20000, 8, 32, (1 << 14) | (1 << 18)  # unshare(2), mount(2)
 _OLD = (1e9, 1e9)  # a file that is a few seconds old may be one that its process has not locked yet
 _SHARDS = "data/shards"
 _PARTIAL = f".parts.{'0' * 32}.partial"
@@ -115,26 +122,95 @@ def _pipe_for(name: str) -> Callable[[Place], None]:
     return prepare
 
 
-CASES: dict[str, Callable[[Place], None]] = {
-    "nothing": lambda place: None,
-    "named pipe as `owner`": _in_cluster(os.mkfifo),
-    "socket as `owner`": _in_cluster(_socket),
-    "link as `owner`": _in_cluster(lambda path: path.symlink_to(_victim(path))),
-    "directory as `owner`": _in_cluster(os.mkdir),
-    "unreadable `owner`": _in_cluster(lambda path: path.touch(0o000)),
-    "`owner` of another user": _in_cluster(lambda path: path.touch()),
-    "link to a directory with `owner`": _linked_folder,
-    "partial directory of another user": _partial_directory,
-    "named pipe as partial directory": _partial_pipe,
-    "named pipe as output": _pipe_for(f"{_SHARDS}/parts"),
-    "named pipe as resolved settings": _pipe_for("data/resolved/ingest/parts.json"),
-    "unreadable settings": _foreign("data/resolved", 0o700),
-    "outputs of another user": _foreign(_SHARDS, 0o755),
-    "read-only data": _foreign("data", 0o555),
-    "temporary directory of another user": lambda place: place.shared.chmod(0o755),
-    "unreadable temporary directory": lambda place: place.shared.chmod(0o700),
-    "umask 077": lambda place: None,
+def _of_tomorrow(place: Place) -> None:
+    """The clock was a day ahead when the files of the project were written."""
+    for path in place.project.rglob("*"):
+        os.utime(path, (time.time() + 86400,) * 2, follow_symlinks=False)
+
+
+_CLOCK = """
+import runpy, sys, time
+clock, start = time.time, time.monotonic()
+time.time = lambda: clock() - 86400 * (time.monotonic() > start + 1)
+sys.argv = ["ingest", "parts"]
+runpy.run_module("unseen.stages.ingest", run_name="__main__", alter_sys=True)
+"""  # a second after the start the clock goes back by a day
+
+
+def _stopped_and_continued(process: subprocess.Popen[bytes]) -> None:
+    for _ in range(4):
+        time.sleep(0.4)
+        os.killpg(process.pid, signal.SIGSTOP)
+        time.sleep(0.6)
+        os.killpg(process.pid, signal.SIGCONT)
+
+
+def _mounted(source: str, target: str, kind: str | None, flags: int, options: str | None = None) -> None:
+    call = ctypes.CDLL(None, use_errno=True).mount
+    texts = [text and text.encode() for text in (source, target, kind, options)]
+    if call(*texts[:3], ctypes.c_ulong(flags), texts[3]):
+        raise OSError(ctypes.get_errno(), f"mount {target}")
+
+
+def may_mount(folder: Path) -> bool:
+    """Whether this process may mount disks; root in a container often may not."""
+    try:
+        _mounted("tmpfs", str(folder), "tmpfs", 0)
+    except PermissionError:
+        return False
+    subprocess.run(["umount", folder], check=True)
+    return True
+
+
+def _without_programs(place: Place) -> None:
+    """In the process of the stage: the temporary directory becomes one from which no program starts."""
+    if ctypes.CDLL(None, use_errno=True).unshare(_NEW_MOUNTS):
+        raise OSError(ctypes.get_errno(), "unshare")
+    _mounted("none", "/", None, _PRIVATE)
+    _mounted("tmpfs", str(place.shared), "tmpfs", _NO_PROGRAMS)
+
+
+@dataclass(frozen=True)
+class Case:
+    """prepare: before the stage starts. program: the arguments of Python. inside: in the process of the
+    stage. during: while it runs. disk: the size of the disk of the outputs, and its size for a second run."""
+
+    prepare: Callable[[Place], None] = lambda place: None
+    program: tuple[str, ...] = ("-m", "unseen.stages.ingest", "parts")
+    inside: Callable[[Place], None] = lambda place: None
+    during: Callable[[subprocess.Popen[bytes]], None] = lambda process: None
+    umask: int = 0o022
+    disk: tuple[str, str] | None = None
+    replaces: bool = False  # an output is no longer that of the earlier run
+
+
+CASES: dict[str, Case] = {
+    "nothing": Case(),
+    "named pipe as `owner`": Case(_in_cluster(os.mkfifo)),
+    "socket as `owner`": Case(_in_cluster(_socket)),
+    "link as `owner`": Case(_in_cluster(lambda path: path.symlink_to(_victim(path)))),
+    "directory as `owner`": Case(_in_cluster(os.mkdir)),
+    "unreadable `owner`": Case(_in_cluster(lambda path: path.touch(0o000))),
+    "`owner` of another user": Case(_in_cluster(lambda path: path.touch())),
+    "link to a directory with `owner`": Case(_linked_folder),
+    "partial directory of another user": Case(_partial_directory),
+    "named pipe as partial directory": Case(_partial_pipe),
+    "named pipe as output": Case(_pipe_for(f"{_SHARDS}/parts"), replaces=True),
+    "named pipe as resolved settings": Case(_pipe_for("data/resolved/ingest/parts.json")),
+    "unreadable settings": Case(_foreign("data/resolved", 0o700)),
+    "outputs of another user": Case(_foreign(_SHARDS, 0o755)),
+    "read-only data": Case(_foreign("data", 0o555)),
+    "temporary directory of another user": Case(lambda place: place.shared.chmod(0o755)),
+    "unreadable temporary directory": Case(lambda place: place.shared.chmod(0o700)),
+    "temporary directory without programs": Case(inside=_without_programs),
+    "umask 077": Case(umask=0o077),
+    "files of tomorrow": Case(_of_tomorrow),
+    "clock that goes back by a day": Case(program=("-c", _CLOCK)),
+    "SIGSTOP and SIGCONT": Case(during=_stopped_and_continued),
+    "full disk, then a larger one": Case(disk=("128k", "16m")),
 }
+THREE_RUNS = "two `unseen run` and a `dvc repro` at once"
+COMMANDS = ("unseen run -j 2", "unseen run -j 2", "dvc repro")
 
 
 def _drop_capabilities() -> None:
@@ -145,25 +221,32 @@ def _drop_capabilities() -> None:
             raise OSError(ctypes.get_errno(), "prctl")
 
 
-def ingest(place: Place, environment: dict[str, str], umask: int) -> tuple[int | None, str]:
+def ingest(place: Place, case: Case, environment: dict[str, str]) -> tuple[int | None, str]:
     """The status of the stage, None without an end, and its output."""
     shared = str(place.shared)
-    try:
-        ended = subprocess.run(
-            [sys.executable, "-m", "unseen.stages.ingest", "parts"],
-            cwd=place.project,
-            env=environment | {"RAY_TMPDIR": shared, "TMPDIR": shared, "PYTHONDONTWRITEBYTECODE": "1"},
-            preexec_fn=_drop_capabilities,
-            umask=umask,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            timeout=SECONDS,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        return None, ""
-    return ended.returncode, ended.stdout.decode(errors="replace")
+
+    def begin() -> None:
+        case.inside(place)
+        _drop_capabilities()
+
+    with subprocess.Popen(
+        [sys.executable, *case.program],
+        cwd=place.project,
+        env=environment | {"RAY_TMPDIR": shared, "TMPDIR": shared, "PYTHONDONTWRITEBYTECODE": "1"},
+        preexec_fn=begin,
+        umask=case.umask,
+        start_new_session=True,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    ) as process:
+        case.during(process)
+        try:
+            output, _ = process.communicate(timeout=SECONDS)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            return None, ""
+    return process.returncode, output.decode(errors="replace")
 
 
 def contents(folder: Path) -> dict[str, bytes | None]:
@@ -174,32 +257,112 @@ def contents(folder: Path) -> dict[str, bytes | None]:
     }
 
 
+def _messages(output: str) -> list[str]:
+    """The lines that say why a command failed: those of a stage, of DVC, and of `unseen run` for a stage that
+    cannot start."""
+    return [
+        line
+        for line in output.splitlines()
+        if line.startswith(("error:", "ERROR:")) or ": failed, not started: " in line
+    ]
+
+
+def _problem(status: int | None, output: str) -> str | None:
+    """What is wrong with the end of a command: it has none, or fails without one message."""
+    if status is None:
+        return f"no end within {SECONDS:g} s"
+    if "Traceback" in output or (status and len(_messages(output)) != 1):
+        return f"status {status}: {(output.strip().splitlines() or [''])[-1]}"
+    return None
+
+
 def case(name: str, copy: Project) -> tuple[str, list[str]]:
     """The outcome of a case in a copy of the finished project, and its violations."""
-    root = copy.scratch / "case"
+    root, case = copy.scratch / "case", CASES[name]
     place = Place(root / "project", root / "shared")
     shutil.copytree(copy.path, place.project, symlinks=True)
     place.shared.mkdir()
     place.shared.chmod(0o1777)
-    before, own = contents(place.project / _SHARDS / "parts"), set(root.rglob("*")) - {place.shared}
-    CASES[name](place)
+    shards = place.project / _SHARDS
+    before, own = contents(shards / "parts"), set(root.rglob("*")) - {place.shared}
+    case.prepare(place)
     for path in set(root.rglob("*")) - own:
         if not path.as_posix().endswith(_OF_THE_USER):
             os.chown(path, NEIGHBOUR, NEIGHBOUR, follow_symlinks=False)
     foreign = contents(place.shared)
-    status, output = ingest(place, copy.environment(), 0o077 if name.startswith("umask") else 0o022)
     problems = []
-    messages = [line for line in output.splitlines() if line.startswith("error:")]
-    if status is None:
-        problems.append(f"no end within {SECONDS:g} s")
-    elif "Traceback" in output or (status and len(messages) != 1):
-        problems.append(f"status {status}: {(output.strip().splitlines() or [''])[-1]}")
-    if "as output" not in name and contents(place.project / _SHARDS / "parts") != before:
-        problems.append("outputs differ")
+    with _disk(shards, case.disk) as enlarge:
+        status, output = ingest(place, case, copy.environment())
+        ends = [(status, output)]
+        if case.disk is not None:
+            if not status:
+                problems.append("the disk was large enough")
+            if contents(shards / "parts") != before:
+                problems.append("the full disk changed outputs")
+            enlarge()
+            ends.append(ingest(place, case, copy.environment()))
+            if ends[-1][0] != 0:
+                problems.append("the run after it fails")
+        problems += [problem for end in ends if (problem := _problem(*end))]
+        if not case.replaces and contents(shards / "parts") != before:
+            problems.append("outputs differ")
     after = contents(place.shared)
     problems += [f"{path} is changed or missing" for path in foreign if after.get(path, b"") != foreign[path]]
     shutil.rmtree(root)
-    return "works" if status == 0 else "; ".join(messages).replace(str(root), "..."), problems
+    outcome = "; ".join(_messages(output)).replace(str(root), "...") if status else "works"
+    return outcome + "; then works" * (case.disk is not None), problems
+
+
+@contextlib.contextmanager
+def _disk(folder: Path, sizes: tuple[str, str] | None) -> Iterator[Callable[[], None]]:
+    """Within the block `folder` is a disk of the first size with the same files; the value enlarges it."""
+    if sizes is None:
+        yield lambda: None
+        return
+    target = str(folder)
+    kept = folder.with_name("kept")
+    shutil.copytree(folder, kept)
+    _mounted("tmpfs", target, "tmpfs", 0, f"size={sizes[0]}")
+    try:
+        shutil.copytree(kept, folder, dirs_exist_ok=True)
+        shutil.rmtree(kept)
+        yield lambda: _mounted("tmpfs", target, "tmpfs", _REMOUNT, f"size={sizes[1]}")
+    finally:
+        subprocess.run(["umount", target], check=True)
+
+
+def three_runs(copy: Project) -> tuple[str, list[str]]:
+    """Three commands that build the graph begin at once in the finished project, forced. Each succeeds or
+    ends with one message; one more run then succeeds, DVC finds nothing to do, and outputs are as before."""
+    before = copy.outputs()
+    outputs = [(copy.scratch / f"output {number}") for number in range(len(COMMANDS))]
+    processes = []
+    for command, output in zip(COMMANDS, outputs, strict=True):
+        with output.open("wb") as file:
+            processes.append(
+                subprocess.Popen(
+                    [*command.split(), "--force"],
+                    cwd=copy.path,
+                    env=copy.environment(),
+                    stdin=subprocess.DEVNULL,
+                    stdout=file,
+                    stderr=subprocess.STDOUT,
+                )
+            )
+    problems, ended = [], []
+    for command, process, output in zip(COMMANDS, processes, outputs, strict=True):
+        text = output.read_text(errors="replace") if process.wait() is not None else ""
+        if problem := _problem(process.returncode, text):
+            problems.append(f"{command}: {problem}")
+        ended.append(f"`{command}`: {'works' if process.returncode == 0 else 'ends with one message'}")
+    if all(process.returncode for process in processes):
+        problems.append("no command works")
+    for command in ("unseen run -j 2", "dvc status --quiet"):
+        if problem := copy.run(command):
+            problems.append(f"{command}: {problem}")
+    if copy.outputs() != before:
+        problems.append("outputs differ")
+    return "; ".join(ended), problems + copy.leftovers()
 
 
 def campaign(names: list[str], state: Path) -> None:
@@ -210,10 +373,12 @@ def campaign(names: list[str], state: Path) -> None:
                 raise RuntimeError(problem)
 
         def result(name: str) -> Result:
-            outcome, problems = case(name, copy)
+            outcome, problems = three_runs(copy) if name == THREE_RUNS else case(name, copy)
             return {"outcome": outcome, "violations": problems}
 
-        named.campaign(names, state, lambda name: MODULES, result, _line)
+        if THREE_RUNS in names and (problem := copy.run("unseen run -j 2")):
+            raise RuntimeError(problem)
+        named.campaign(names, state, lambda name: RUN if name == THREE_RUNS else MODULES, result, _line)
 
 
 def _line(result: Result) -> str:
@@ -221,7 +386,9 @@ def _line(result: Result) -> str:
 
 
 def main() -> None:
-    names, state = named.options("Hostile neighbours stop and damage nothing.", "cases", CASES, STATE)
+    names, state = named.options(
+        "Hostile neighbours stop and damage nothing.", "cases", (*CASES, THREE_RUNS), STATE
+    )
     if os.geteuid() != 0:
         raise SystemExit("The campaign needs root: its files belong to two users.")
     campaign(names, state)

@@ -113,6 +113,7 @@ def no_axes(project: Path) -> None:
 
 
 TABLE = (
+    Entry("pipeline/cli/study.py", "starts at: `unseen study {}`, which", NO_REMEDY),
     Entry("pipeline/cli/at_revision.py", "`git log", NO_REMEDY),
     Entry("pipeline/cli/at_revision.py", "`dvc repro` at that", CHOICE),
     Entry(

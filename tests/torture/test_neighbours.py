@@ -6,16 +6,18 @@ from pathlib import Path
 
 import pytest
 
-from tests.torture.neighbours import CASES, campaign
+from tests.torture.neighbours import CASES, campaign, may_mount
 from tests.torture.results import load, save
 from tools.docs.reliability import page
 
 SAMPLE = (
     "named pipe as `owner`",
     "link as `owner`",
+    "SIGSTOP and SIGCONT",
     "named pipe as resolved settings",
     "unreadable settings",
 )
+FULL_DISK = "full disk, then a larger one"
 
 
 @pytest.mark.slow
@@ -25,10 +27,22 @@ def test_neighbours_stop_and_damage_nothing(tmp_path: Path) -> None:
     found = load(tmp_path / "neighbours.json")
     assert set(found) == set(SAMPLE) <= set(CASES)
     assert [result["violations"] for result in found.values()] == [[]] * len(SAMPLE)
-    works, refused = SAMPLE[:2], SAMPLE[2:]
+    works, refused = SAMPLE[:3], SAMPLE[3:]
     assert all(found[name]["outcome"] == "works" for name in works)
     assert all(found[name]["outcome"].startswith("error: data/resolved/") for name in refused)
-    assert "4 cases: 2 work, 2 end with one message, 0 violations." in page(tmp_path)
+    assert "5 cases: 3 work, 2 end with one message, 0 violations." in page(tmp_path)
+
+
+@pytest.mark.slow
+def test_a_full_disk_that_is_enlarged(tmp_path: Path) -> None:
+    (tmp_path / "disk").mkdir()
+    if sys.platform != "linux" or os.geteuid() != 0 or not may_mount(tmp_path / "disk"):
+        pytest.skip("this process may not mount a disk")
+    campaign([FULL_DISK], tmp_path / "neighbours.json")
+    (result,) = load(tmp_path / "neighbours.json").values()
+    assert result["violations"] == []
+    assert result["outcome"].startswith("error: The disk is full: data/shards/parts could not be written")
+    assert result["outcome"].endswith("; then works")
 
 
 def test_the_page_compares_an_attack_with_its_control(tmp_path: Path) -> None:

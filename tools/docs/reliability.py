@@ -208,15 +208,18 @@ mapped files. `unseen evaluate` compares drawn vectors with each other. The defa
 120,053 images; the table has the rows that were run.
 """
 
-_NEIGHBOURS = f"""## Hostile neighbours
+_NEIGHBOURS = f"""## Hostile neighbours and unlucky machines
 
 `python -m tests.torture.neighbours`
 
 Stage `ingest` of the miniature project runs beside files of another user: named pipes, sockets and links
-where it looks for what killed processes left, files that it may not read or replace, umask 077. The stage
-runs as root without capabilities, which the permissions of files bind as any other user. A case is a
-violation unless the stage ends within {neighbours.SECONDS:g} s, succeeds with the bytes of an undisturbed run
-or ends with one message and the earlier outputs, and no file of the neighbour is changed or missing.
+where it looks for what killed processes left, files that it may not read or replace. It runs with umask 077,
+in a temporary directory without programs, with a clock that goes back, on a full disk, and while it is
+stopped and continued; and three runs of the whole graph begin at once. The stage runs as root without
+capabilities, which the permissions of files bind as any other user. A case is a violation unless the stage
+ends within {neighbours.SECONDS:g} s, succeeds with the bytes of an undisturbed run or ends with one message
+and the earlier outputs, and no file of the neighbour is changed or missing. When a full disk has space again,
+the stage succeeds.
 """
 
 _REMEDIES = """## Remedies
