@@ -11,16 +11,15 @@ A lone query (R = 0) has no value. It is excluded from every average and counted
 or over classes of the averages over their queries, in float64. docs/metrics.md lists what other libraries
 compute under these names.
 
-Two engines compute the ranks and give identical values: counting (rank_count.py: all ranks, on the CPU or, in
-stage `evaluate`, on the GPU if there is one) and neighbour lists (index/exact.py: the first max(K, R)
-neighbours, on the GPU if there is one).
+The ranks are counted (rank_count.py, on the CPU or, in stage `evaluate`, on the GPU if there is one), or read
+from the first max(K, R) neighbours of a search, such as that of an approximate index. Exact neighbours give
+the same values.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
-import faiss
 import numpy as np
 from jaxtyping import Bool, Float32, Float64, Int64
 
@@ -30,7 +29,6 @@ from unseen.evaluation.rank_count import Ranks, rank_blocks
 from unseen.runtime.errors import UserError
 from unseen.runtime.progress import Progress
 
-Engine = Literal["counting", "search"]
 Search = Callable[[np.ndarray, np.ndarray, int], Iterator[Neighbours]]  # embeddings and ids of queries, k
 
 
@@ -71,15 +69,14 @@ def quick_metrics(
     labels: Int64[np.ndarray, "N"],
     recall_at: tuple[int, ...] = (1,),
     label: str | None = None,
-    engine: Engine | None = None,
     counter: TileCounter = NumpyGallery,
 ) -> dict[str, float]:
     """Averages over all rows as queries in all other rows: keys recall_at_<K>, r_precision and map_at_r.
 
-    `engine`, `counter`: as `per_query` takes them. Raises UserError if no class has two rows.
+    `counter`: as `per_query` takes it. Raises UserError if no class has two rows.
     """
     rows = Rows(np.arange(len(labels), dtype=np.int64), labels, embeddings)
-    return averages(per_query(rows, rows, recall_at, label=label, engine=engine, counter=counter))
+    return averages(per_query(rows, rows, recall_at, label=label, counter=counter))
 
 
 def averages(result: PerQuery) -> dict[str, float]:
@@ -107,17 +104,15 @@ def per_query(
     keep: int = 0,
     label: str | None = None,
     full_ranking: bool = False,
-    engine: Engine | None = None,
     search: Search | None = None,
     counter: TileCounter = NumpyGallery,
 ) -> PerQuery:
     """Every metric of every query, and its `keep` nearest rows. `label` is the name of the progress line.
 
     A query that is also in the gallery (same row id) is neither a candidate nor relevant for itself.
-    `full_ranking` adds MAP and the rank of every first relevant row, which requires the engine "counting".
-    Without it the default engine is "search" if FAISS has a GPU, otherwise "counting". `search` replaces
-    exact search; a relevant row that it does not retrieve counts as ranked after all other rows. `counter`
-    counts the tiles of the engine "counting"; no value depends on it.
+    `full_ranking` adds MAP and the rank of every first relevant row. `counter` counts the tiles; no value
+    depends on it. `search`, without `full_ranking`, replaces counting; a relevant row that it does not
+    retrieve counts as ranked after all other rows.
 
     Raises UserError for an empty gallery, values that are not finite, and ids that occur twice.
     """
@@ -126,18 +121,16 @@ def per_query(
             "The gallery is empty.",
             "Mark gallery images in the column is_gallery of the data set, or remove that column.",
         )
-    engine = "search" if search else engine
-    if engine == "search" and full_ranking:
-        raise ValueError("full_ranking requires engine 'counting': neighbour lists end before rank N")
-    engine = engine or ("counting" if full_ranking or not faiss.get_num_gpus() else "search")
-    search = search or partial(_exact, gallery)
+    if search and full_ranking:
+        raise ValueError("full_ranking needs counted ranks: neighbour lists end before rank N")
     recall_at = tuple(sorted(set(recall_at)))
     total = len(queries.row_id)
     relevant = _relevant(queries, gallery)
     recall, first = np.full((total, len(recall_at)), np.nan), np.zeros(total, np.int64)
     r_precision, ap_at_r, ap = (np.full(total, np.nan) for _ in range(3))
     depth = np.maximum(relevant, recall_at[-1])  # the last rank that a metric needs without full_ranking
-    if engine == "counting":
+    if search is None:
+        search = partial(exact_search, gallery)
         blocks = rank_blocks(
             queries.embedding,
             queries.row_id,
@@ -152,7 +145,7 @@ def per_query(
         blocks = _searched(queries, gallery, relevant, recall_at, search)
     with Progress(label, int((relevant > 0).sum()), "queries") as progress:
         for rows, ranks in blocks:
-            if not full_ranking:  # both engines give the ranks up to max(K, R)
+            if not full_ranking:  # a search gives the ranks up to max(K, R)
                 ranks[ranks > depth[rows][:, None]] = 0
             scores = score(ranks, relevant[rows], recall_at)
             recall[rows], r_precision[rows], ap_at_r[rows], ap[rows], first[rows] = scores
@@ -232,9 +225,10 @@ def _searched(
             yield Ranks(rows, ranks_of(hits))
 
 
-def _exact(
+def exact_search(
     gallery: Rows, embeddings: Float32[np.ndarray, "Q D"], ids: Int64[np.ndarray, "Q"], k: int
 ) -> Iterator[Neighbours]:
+    """The k nearest rows of the gallery."""
     return search_blocks(embeddings, ids, gallery.embedding, gallery.row_id, k)
 
 

@@ -29,7 +29,7 @@ def validate(embedder: RowEmbedder, split: ClassSplit) -> dict[str, float]:
     embeddings, metrics = embedder.embed(split.validation_rows).cpu().numpy(), {}
     if embedder.worker.rank == 0:
         counter = _counter(embedder.worker.device)
-        metrics = quick_metrics(embeddings, split.validation_labels, engine="counting", counter=counter)
+        metrics = quick_metrics(embeddings, split.validation_labels, counter=counter)
     return _on_every_worker(metrics, embedder.worker.device)
 
 
@@ -56,7 +56,7 @@ def watch_test(embedder: RowEmbedder) -> dict[str, float]:
         for side in (shards.is_query[rows], shards.is_gallery[rows])
     )
     counter = _counter(embedder.worker.device)
-    result = per_query(queries, gallery, (1,), engine="counting", counter=counter)
+    result = per_query(queries, gallery, (1,), counter=counter)
     return _on_every_worker(averages(result), embedder.worker.device)
 
 

@@ -1,18 +1,30 @@
 """Rows, engines and result files of evaluations."""
 
+from functools import partial
 from pathlib import Path
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from unseen.evaluation.metrics import Engine, Rows
+from unseen.evaluation.metrics import PerQuery, Rows, exact_search, per_query
+
+Engine = Literal["counting", "search"]
 
 
 @pytest.fixture(params=["counting", "search"])
 def engine(request: pytest.FixtureRequest) -> Engine:
     return request.param
+
+
+def per_query_by(
+    engine: Engine, queries: Rows, gallery: Rows, recall_at: tuple[int, ...], **options: Any
+) -> PerQuery:
+    """The metrics by counted ranks, or by exact neighbours."""
+    search = partial(exact_search, gallery) if engine == "search" else None
+    return per_query(queries, gallery, recall_at, search=search, **options)
 
 
 def rows(embeddings: np.ndarray, labels: np.ndarray, ids: np.ndarray | None = None) -> Rows:

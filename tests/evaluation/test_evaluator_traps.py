@@ -8,15 +8,15 @@ from itertools import permutations
 import numpy as np
 import pytest
 
-from tests.evaluation.conftest import rows
+from tests.evaluation.conftest import Engine, per_query_by, rows
 from tests.oracles import retrieval as oracle
 from tests.vectors import unit
-from unseen.evaluation.metrics import Engine, Rows, averages, per_query, quick_metrics, ranks_of, score
+from unseen.evaluation.metrics import Rows, averages, per_query, quick_metrics, ranks_of, score
 from unseen.runtime.errors import UserError
 
 
 def recall_at_1(queries: Rows, gallery: Rows, engine: Engine) -> float:
-    return averages(per_query(queries, gallery, (1,), engine=engine))["recall_at_1"]
+    return averages(per_query_by(engine, queries, gallery, (1,)))["recall_at_1"]
 
 
 # All embeddings equal
@@ -108,9 +108,9 @@ def test_refuses_rows_that_a_sampler_repeated(engine: Engine) -> None:
     assert (padded[second] == padded).mean() == pytest.approx(6 / 2004, abs=6e-4)
     table = rows(embeddings[padded], padded, padded)
     with pytest.raises(UserError, match="Row id 0 occurs twice"):
-        per_query(table, table, (1,), engine=engine)
+        per_query_by(engine, table, table, (1,))
     with pytest.raises(UserError, match="None of the 2,001 queries"):
-        averages(per_query(rows(embeddings, ids), rows(embeddings, ids), (1,), engine=engine))
+        averages(per_query_by(engine, rows(embeddings, ids), rows(embeddings, ids), (1,)))
 
 
 # Query and gallery sets
@@ -123,9 +123,7 @@ def test_query_and_gallery_have_one_id_space(engine: Engine) -> None:
     labels, embeddings = np.arange(30), np.eye(30, dtype=np.float32)
     masked = np.where(np.eye(30, dtype=bool), -np.inf, embeddings @ embeddings.T)
     assert (labels[masked.argmax(axis=1)] == labels).mean() == 0.0
-    result = per_query(
-        rows(embeddings, labels), rows(embeddings, labels, np.arange(30, 60)), (1,), engine=engine
-    )
+    result = per_query_by(engine, rows(embeddings, labels), rows(embeddings, labels, np.arange(30, 60)), (1,))
     assert (result.relevant == 1).all()
     assert averages(result) == {"recall_at_1": 1.0, "r_precision": 1.0, "map_at_r": 1.0}
 
@@ -143,7 +141,7 @@ def test_queries_without_positives_are_excluded_and_counted(engine: Engine) -> N
             [np.eye(10)[np.repeat(np.arange(10), 2)], np.random.default_rng(0).standard_normal((20, 10))]
         )
     )
-    result = per_query(rows(embeddings, labels), rows(embeddings, labels), (1,), engine=engine)
+    result = per_query_by(engine, rows(embeddings, labels), rows(embeddings, labels), (1,))
     assert int((result.relevant == 0).sum()) == 20
     assert averages(result)["recall_at_1"] == 1.0
     assert np.nan_to_num(result.recall[:, 0]).mean() == 0.5

@@ -4,11 +4,10 @@ test_evaluator_traps.py and test_metric_libraries.py test the traps and other li
 import numpy as np
 import pytest
 
-from tests.evaluation.conftest import rows
+from tests.evaluation.conftest import Engine, per_query_by, rows
 from tests.oracles import retrieval as oracle
 from tests.vectors import unit
 from unseen.evaluation.metrics import (
-    Engine,
     PerQuery,
     Rows,
     averages,
@@ -31,7 +30,7 @@ def evaluate(
     engine: Engine = "counting",
 ) -> PerQuery:
     table = rows(embeddings, labels, ids)
-    return per_query(table, table, recall_at, full_ranking=engine == "counting", engine=engine)
+    return per_query_by(engine, table, table, recall_at, full_ranking=engine == "counting")
 
 
 @pytest.mark.parametrize("seed", range(30))
@@ -246,9 +245,7 @@ def test_both_engines_give_the_same_numbers(name: str) -> None:
     if name == "a huge class":
         labels[:350] = 7
     table = rows(embeddings, labels, generator.permutation(5000)[:500].astype(np.int64))
-    counted, searched = (
-        per_query(table, table, (1, 5, 30), engine=engine) for engine in ("counting", "search")
-    )
+    counted, searched = (per_query_by(engine, table, table, (1, 5, 30)) for engine in ("counting", "search"))
     for field, counted_field, searched_field in zip(PerQuery._fields, counted, searched, strict=True):
         assert (
             np.array_equal(counted_field, searched_field, equal_nan=True)
@@ -262,8 +259,8 @@ def test_both_engines_give_the_same_numbers(name: str) -> None:
 
 def test_a_neighbour_list_cannot_give_the_whole_ranking() -> None:
     table = rows(np.eye(4, dtype=np.float32), np.zeros(4))
-    with pytest.raises(ValueError, match="engine 'counting'"):
-        per_query(table, table, (1,), full_ranking=True, engine="search")
+    with pytest.raises(ValueError, match="counted ranks"):
+        per_query_by("search", table, table, (1,), full_ranking=True)
 
 
 def test_score_does_not_depend_on_the_width_of_the_block() -> None:

@@ -50,7 +50,6 @@ def test_validation_ranks_only_as_deep_as_its_metrics_need(
         return rank_blocks(*rows, depth=depth, **options)
 
     monkeypatch.setattr(module, "rank_blocks", recorded)
-    monkeypatch.setattr(module.faiss, "get_num_gpus", lambda: 0)  # with a GPU, lists end at this depth
     shards, settings = Shards(tiny_set / "data/shards/tiny"), recipe("baseline")
     rows = shards.rows("train")
     split = split_classes(rows, shards.labels[rows], 0.4, seed=0)

@@ -77,7 +77,7 @@ def test_searching_all_lists_equals_exact_search(setting: Setting) -> None:
 @pytest.mark.parametrize("setting", THOROUGH, ids=repr)
 def test_an_index_that_searches_all_lists_gives_the_exact_metrics(setting: Setting) -> None:
     rows = Rows(IDS[:600], np.arange(600) % 80, GALLERY[:600])
-    expected = per_query(rows, rows, (1, 4), keep=5, engine="search")
+    expected = per_query(rows, rows, (1, 4), keep=5)
     index = build(rows.embedding, rows.row_id, setting)
     results = per_query(rows, rows, (1, 4), keep=5, search=functools.partial(search_blocks, index))
     assert averages(results) == averages(expected)
