@@ -9,6 +9,7 @@ from jaxtyping import Float32, Int64
 
 from unseen.evaluation.analysis.density import embedding_density
 from unseen.evaluation.analysis.spectrum import spectral_decay, spectrum
+from unseen.evaluation.counter import tile_counter
 from unseen.evaluation.metrics import Rows, per_query
 from unseen.evaluation.record import Record
 
@@ -25,7 +26,7 @@ def record_of(
     label. of_training: numbers that the embeddings do not determine. begin: of the training, in seconds of
     time.process_time. Numbers are rounded to 6 digits."""
     rows = Rows(np.arange(len(labels), dtype=np.int64), labels, vectors)
-    values = per_query(rows, rows, (1,))
+    values = per_query(rows, rows, (1,), counter=tile_counter())
     present = [int(label) for label in np.unique(labels) if (labels == label).sum() > 1]
     of_images = {"map_at_r": values.ap_at_r, "recall_at_1": values.recall[:, 0]}
     numbers = {

@@ -11,6 +11,7 @@ gradient was computed. So the gap relative to the classes with gradients is a li
 import numpy as np
 from jaxtyping import Float, Int
 
+from unseen.evaluation.counter import tile_counter
 from unseen.evaluation.metrics import quick_metrics
 
 METRICS = ("recall_at_1", "map_at_r", "r_precision")
@@ -31,5 +32,5 @@ def retrieved(
 ) -> dict[str, float]:
     """<side>_<metric> with every image as a query in all other images. Shows progress for many images."""
     label = f"analyze: retrieval, {side} classes" if len(labels) > PROGRESS_FROM else None
-    values = quick_metrics(embeddings, labels, label=label)
+    values = quick_metrics(embeddings, labels, label=label, counter=tile_counter())
     return {f"{side}_{name}": values[name] for name in METRICS}
