@@ -1,22 +1,17 @@
 """Trains a head on cached maps, with the method, the sampler, the optimizer and the step of a whole network.
 
-At step 0 a projection after an average (or of the class token) contains the leading directions of the pooled
-training features, if `principal` is set:
-
-    W = V_D^T,     X = U S V^T     X: pooled features of the training images, not centred, D <= L
-
-so that the embedding starts near the published one. A random W of 128 dimensions loses several points of
-MAP@R at the start.
+If `principal` is set, its last linear layers start at the principal directions of what they read
+(training/principal_start.py), not centred, so that the embedding starts near the published one. A random W
+of 128 dimensions loses several points of MAP@R at the start.
 """
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
 from jaxtyping import Float32, Int64
-from torch import Tensor, nn
+from torch import Tensor
 
 from unseen.data.loader import Sampler, TrainBatch
 from unseen.data.sampler import make_sampler
@@ -24,15 +19,13 @@ from unseen.frozen.maps import Maps
 from unseen.frozen.trunk import CachedBackbone, Layout
 from unseen.methods.build import initial_method
 from unseen.methods.embedding import EmbeddingMethod
-from unseen.methods.head import Linear
 from unseen.methods.method import Method
 from unseen.methods.settings import Recipe
-from unseen.poolings.projected_gsp import ProjectedGsp
-from unseen.poolings.settings import AveragePooling, ClsPooling
 from unseen.runtime.errors import UserError
 from unseen.training.embed import embed_rows
 from unseen.training.export.model import device
 from unseen.training.optimizer import build_optimizer
+from unseen.training.principal_start import set_principal_directions
 from unseen.training.step import Learner, Step, train_step
 
 EMBEDDED = 256  # images that a head embeds at a time
@@ -95,7 +88,8 @@ def train(
     """
     method = on_cached_maps(recipe, maps.layout, int(labels.max()) + 1, len(photos), seed)
     if principal:
-        start_at_principal_directions(method, recipe, maps, photos)
+        batches = (images for images, _ in MapLoader(maps, photos))
+        set_principal_directions(method, batches, centred=False)
     method, sampler = method.to(device()), make_sampler(labels, recipe.batch, seed)
     return training_steps(
         method, recipe, sampler, lambda positions: maps.rows(photos[positions]), labels, lengths, seed
@@ -148,39 +142,3 @@ def embedded(method: Method, maps: Maps, photos: Int64[np.ndarray, "N"]) -> Floa
     place = next((parameter.device for parameter in method.parameters()), torch.device("cpu"))
     (vectors,) = embed_rows(lambda rows: (method.embed(rows),), MapLoader(maps, photos), place)
     return vectors
-
-
-@torch.no_grad()
-def start_at_principal_directions(
-    method: Method, recipe: Recipe, maps: Maps, photos: Int64[np.ndarray, "N"]
-) -> bool:
-    """Sets the projection of average, GSP or class-token features to their leading directions. Returns
-    whether the method has such a projection; another method is not changed."""
-    weight = _projection(method, recipe)
-    if weight is None:
-        return False
-    of_token = isinstance(getattr(recipe, "pooling", None), ClsPooling)
-    pooled = []
-    for start in range(0, len(photos), EMBEDDED):
-        features = method.backbone(maps.rows(photos[start : start + EMBEDDED]))
-        pooled.append(features.cls if of_token else features.maps[-1].flatten(2).mean(2))
-    stacked = torch.cat(pooled).double()
-    # The eigenvectors of X^T X are V, in ascending order, also if there are fewer images than channels.
-    directions = torch.linalg.eigh(stacked.T @ stacked).eigenvectors.flip(1).T
-    if len(weight) > len(directions):
-        return False
-    weight.copy_(directions[: len(weight)].reshape(weight.shape))
-    return True
-
-
-def _projection(method: Method, recipe: Recipe) -> Tensor | None:
-    """The weight (D, L) or (D, L, 1, 1) of a linear projection of the average or of the class token."""
-    if not isinstance(method, EmbeddingMethod):
-        return None
-    head: Any = method.head
-    if isinstance(head.pooling, ProjectedGsp):
-        return None if isinstance(head.pooling.transform, nn.Identity) else head.pooling.transform.weight
-    pooling = getattr(recipe, "pooling", None)
-    if isinstance(pooling, AveragePooling | ClsPooling) and isinstance(head.projection, Linear):
-        return None if head.projection.linear is None else head.projection.linear.weight
-    return None

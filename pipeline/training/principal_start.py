@@ -1,7 +1,7 @@
 """A start of heads that loses little of what the network knows: the last linear layer of each head at the
-principal directions of what it reads (setting training.start).
+principal directions of what it reads (setting training.start, and the heads of `unseen ladder`).
 
-    W = s V,    b = -s V m        for every layer y = W h + b; without a bias m = 0
+    W = s V,    b = -s V m        for every layer y = W h + b; m = 0 without a bias, or if not centred
 
 with the inputs H (N, L) of the layer for N training images without augmentation, their mean m, and V (D, L)
 the right singular vectors of H - m with the D largest singular values; rows beyond their number are 0. If a
@@ -10,6 +10,7 @@ several layers it gives their outputs one mean norm, so that no part of a concat
 another.
 """
 
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -32,6 +33,7 @@ from unseen.training.step import to_pixels
 
 IMAGES = 640
 BATCH = 64  # images at once
+_WITH_TRANSFORM = (ProjectedGsp, AttributeAverage)
 
 
 class _Layer(NamedTuple):
@@ -43,7 +45,6 @@ class _Layer(NamedTuple):
     parts: tuple[int, ...]  # dimensions of the outputs that it computes, D in all
 
 
-@torch.no_grad()
 def start_at_principal_directions(
     method: Method, recipe: Recipe, shards: Shards, rows: Int[np.ndarray, "n"]
 ) -> None:
@@ -52,9 +53,23 @@ def start_at_principal_directions(
 
     Raises UserError for a pooling that contains a transform, except GSP and its variants.
     """
-    read = named_generator(0, "principal start").permutation(rows)[:IMAGES]
-    layers = _layers(method, recipe, shards, np.sort(read))
-    starts = [_start(layer) for layer in layers]
+    known = [module.transform for module in method.modules() if isinstance(module, _WITH_TRANSFORM)]
+    if any(isinstance(module, Transform) and module not in known for module in method.modules()):
+        raise UserError(
+            "training.start is principal, which the transform of this pooling lacks.",
+            "Set training.start to random, or choose another pooling.",
+        )
+    read = np.sort(named_generator(0, "principal start").permutation(rows)[:IMAGES])
+    loader = EvalLoader(shards, read, recipe.input, BATCH, 1)
+    set_principal_directions(method, (to_pixels(images, method, recipe) for images, _ in loader))
+
+
+@torch.no_grad()
+def set_principal_directions(method: Method, batches: Iterable[Tensor], centred: bool = True) -> None:
+    """Changes the last linear layer of each head of `method`, except unknown transforms. batches: of training
+    images, as the method reads them."""
+    layers = _layers(method, batches)
+    starts = [_start(layer, centred) for layer in layers]
     norms = [
         float((layer.inputs @ weight.T + bias).norm(dim=1).mean())
         for layer, (weight, bias) in zip(layers, starts, strict=True)
@@ -66,9 +81,10 @@ def start_at_principal_directions(
             layer.bias.copy_(scale * bias)
 
 
-def _start(layer: _Layer) -> tuple[Float[Tensor, "D L"], Float[Tensor, "D"]]:
+def _start(layer: _Layer, centred: bool) -> tuple[Float[Tensor, "D L"], Float[Tensor, "D"]]:
     """V and -V m of a layer."""
-    mean = layer.inputs.mean(0) if layer.bias is not None else torch.zeros_like(layer.inputs[0])
+    has_mean = centred and layer.bias is not None
+    mean = layer.inputs.mean(0) if has_mean else torch.zeros_like(layer.inputs[0])
     directions = torch.linalg.svd(layer.inputs - mean, full_matrices=False).Vh
     weight = torch.zeros_like(layer.weight)
     for part in weight.split(layer.parts):
@@ -77,13 +93,13 @@ def _start(layer: _Layer) -> tuple[Float[Tensor, "D L"], Float[Tensor, "D"]]:
     return weight, -(weight @ mean)
 
 
-def _layers(method: Method, recipe: Recipe, shards: Shards, rows: Int[np.ndarray, "n"]) -> list[_Layer]:
+def _layers(method: Method, batches: Iterable[Tensor]) -> list[_Layer]:
     inputs: dict[nn.Module, list[Tensor]] = {}
     parts: dict[nn.Module, tuple[int, ...]] = {}
     for module in method.modules():
         if isinstance(module, CodedResidualTransform):
             inputs[module] = []
-        elif isinstance(module, ProjectedGsp | AttributeAverage) and isinstance(module.transform, Transform):
+        elif isinstance(module, _WITH_TRANSFORM) and isinstance(module.transform, Transform):
             inputs[module.transform] = []
         elif isinstance(module, Linear) and module.linear is not None:
             inputs[module.linear] = []
@@ -96,16 +112,11 @@ def _layers(method: Method, recipe: Recipe, shards: Shards, rows: Int[np.ndarray
     hooks = [module.register_forward_pre_hook(keep) for module in inputs]
     method.eval()
     method.training = True  # of the method alone: all branches run, and batch norm has its running statistics
-    for images, _ in EvalLoader(shards, rows, recipe.input, BATCH, 1):
-        method(to_pixels(images, method, recipe))
+    for images in batches:
+        method(images)
     for hook in hooks:
         hook.remove()
     method.train()
-    if any(isinstance(module, Transform) and not inputs.get(module) for module in method.modules()):
-        raise UserError(
-            "training.start is principal, which the transform of this pooling lacks.",
-            "Set training.start to random, or choose another pooling.",
-        )
     layers = []
     for module, batches in inputs.items():
         weight, bias = _parameters(module)

@@ -1,9 +1,8 @@
 """The rung `head`: the pooling, projection and loss of a method, trained on the cached maps of a frozen
 network.
 
-The recipe is that of pipeline/frozen/head.py with at most DIM dimensions. A projection of averaged features
-or of the class token starts at their principal directions, which are the prior, as the identity is for
-`linear`.
+The recipe is that of pipeline/frozen/head.py with at most DIM dimensions. Its last layer starts at the
+principal directions of what it reads, which are the prior, as the identity is for `linear`.
 """
 
 import shutil
