@@ -5,6 +5,7 @@ from pathlib import Path
 
 from unseen.config.inputs import ReportInputs, read_inputs
 from unseen.report.analysis import write_analysis
+from unseen.report.comparison import control_of
 from unseen.report.page import build
 from unseen.report.plots import write_plots
 from unseen.report.position_files import write_positions
@@ -38,7 +39,7 @@ def run() -> None:
         costs=inputs.costs,
         studies=inputs.studies,
         own_photos=inputs.own_photos,
-        control=settings.control,
+        control=settings.control or control_of(inputs.studies, axes.methods),
     )
     page = build(
         data,

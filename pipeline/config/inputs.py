@@ -134,6 +134,7 @@ class StudyInputs(Strict):
     tied: tuple[str, ...]
     baselines: dict[str, str | None]  # label of a row -> that of its baseline; None: the highest other
     gain: Literal["percent", "points"]
+    contrasts: tuple[tuple[str, str], ...]  # methods of a row and of its control: one family of comparisons
     figures: tuple[Form, ...]
     shows: str
     missing: str

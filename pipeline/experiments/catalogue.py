@@ -8,7 +8,7 @@ settings of a study is another data set in the run, with these settings in its n
 
 import itertools
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -90,15 +90,26 @@ def entries(item: Catalogued) -> tuple[Entry, ...]:
     """The rows of a study in its order. Raises UserError for a table that is not printed."""
     drafts = list(_drafts(item))
     labels = {label for _, label, _, _ in drafts}
-    for row, baseline in item.study.baselines.items():
-        if missing := next((label for label in (row, baseline or row) if label not in labels), None):
+    named = [("baselines", label) for pair in item.study.baselines.items() for label in pair]
+    for field, label in (*named, ("control", item.study.control)):
+        if label is not None and label not in labels:
             raise UserError(
-                f"{item.document.where(f'{item.name}.baselines')}: there is no row {missing!r}.",
-                suggestion(missing, labels) or f"The rows are: {', '.join(sorted(labels))}.",
+                f"{item.document.where(f'{item.name}.{field}')}: there is no row {label!r}.",
+                suggestion(label, labels) or f"The rows are: {', '.join(sorted(labels))}.",
             )
     if not item.is_published:
         return tuple(Entry(f"{item.name}-{name}", row, label, key) for name, label, row, key in drafts)
     return tuple(Entry(*_shared()[_training(row)], label, key) for _, label, row, key in drafts)
+
+
+def contrasts(study: Study, rows: Sequence[Entry]) -> tuple[tuple[str, str], ...]:
+    """The comparisons of a study, which are one family: (method of a row, method of its control)."""
+    method_of = {entry.label: entry.method for entry in reversed(rows)}  # of equal labels, the first row
+    if study.baselines and None not in study.baselines.values():
+        return tuple((method_of[row], method_of[str(other)]) for row, other in study.baselines.items())
+    control = rows[0].method if study.control is None else method_of[study.control]
+    methods = dict.fromkeys(entry.method for entry in rows)
+    return tuple((method, control) for method in methods if method != control)
 
 
 def sets_of(item: Catalogued, dataset: str) -> list[str]:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from unseen.config.definitions import Definitions
 from unseen.config.inputs import StudyInputs, StudyRowInputs
-from unseen.experiments.catalogue import OF_USER, Catalogued, Entry, entries, missing, studies
+from unseen.experiments.catalogue import OF_USER, Catalogued, Entry, contrasts, entries, missing, studies
 
 
 def covered(methods: tuple[str, ...], of_user: Path = OF_USER) -> list[tuple[Catalogued, tuple[Entry, ...]]]:
@@ -30,6 +30,7 @@ def studies_of_run(definitions: Definitions, methods: tuple[str, ...]) -> tuple[
             tied=item.study.tied,
             baselines=item.study.baselines,
             gain=item.study.gain,
+            contrasts=contrasts(item.study, rows),
             figures=item.study.figures,
             shows=item.study.shows,
             missing=missing(item),

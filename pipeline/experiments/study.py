@@ -55,6 +55,9 @@ class Study(Strict):
     axes: dict[str, str] = Field(default={})  # field -> symbol; empty: the numeric fields of `space`
     # row -> the row that it improves, both by their labels; null: in each column the highest other row
     baselines: dict[str, str | None] = Field(default={})
+    # the label of the row that all others are compared with, as one family; None: the first row. With a
+    # baseline for each row of `baselines` these pairs are the family
+    control: str | None = None
     # percent: relative differences of `metric`, also as a chart; points: differences in each column
     gain: Literal["percent", "points"] = "percent"
     tied: tuple[str, ...] = ()  # fields that vary with an axis in the printed rows

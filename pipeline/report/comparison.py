@@ -1,9 +1,11 @@
 """The paired comparisons of the methods of a data set, by the one rule for "better"
 (pipeline/evaluation/statistics/better.py).
 
-A family contains all pairs of methods in all metrics of COMPARED, or all other methods against
-`report.control`. Its verdicts decide the first paragraph, the bold values and the results of pairs. The floor
-of a pair is that of its better method: the features before training, without a projection.
+The family of a data set contains all pairs of methods in all metrics of COMPARED, or all other methods
+against `report.control`, or against the control of the study that the run is. Its verdicts decide the first
+paragraph, the bold values and the results of pairs. The family of a study contains its rows against its
+control, or against their baselines, in its metric. The floor of a pair is that of its better method: the
+features before training, without a projection.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,6 +14,7 @@ from itertools import combinations
 
 import numpy as np
 
+from unseen.config.inputs import StudyInputs
 from unseen.evaluation.statistics.better import LEAST, Comparison, Verdict, compare, decide, flips_of
 from unseen.evaluation.statistics.intervals import MIN_CLASSES
 from unseen.evaluation.statistics.table import of_queries
@@ -49,11 +52,43 @@ def compare_methods(report_data: ReportData, dataset: str, summary: Summary) -> 
     chosen = list(combinations(order, 2))
     if control is not None:
         chosen = [(method, control) for method in order if method != control]
+    return _family(report_data, dataset, summary, chosen, COMPARED)
+
+
+def compare_rows(
+    report_data: ReportData, dataset: str, summary: Summary, study: StudyInputs
+) -> dict[str, Pair]:
+    """The family of a study on a data set, by the method of the row: the first of each pair. Empty for a
+    metric without per-query values. Raises UserError as `compare_methods` does."""
+    metrics = [study.metric] if study.metric in COMPARED else []
+    return {pair.first: pair for pair in _family(report_data, dataset, summary, study.contrasts, metrics)}
+
+
+def control_of(studies: Sequence[StudyInputs], methods: Sequence[str]) -> str | None:
+    """The control of a run whose methods are the rows of one study; None for another run, and for a study
+    with several baselines."""
+    for study in studies:
+        controls = {control for _, control in study.contrasts}
+        if len(controls) == 1 and {row.method for row in study.rows} == set(methods):
+            return controls.pop()
+    return None
+
+
+def _family(
+    report_data: ReportData,
+    dataset: str,
+    summary: Summary,
+    chosen: Sequence[tuple[str, str]],
+    metrics: Sequence[str],
+) -> list[Pair]:
+    if not chosen:
+        return []
+    order = list(dict.fromkeys(method for pair in chosen for method in pair))
     runs = [report_data.of(dataset, method) for method in order]
     columns = [set(run.queries.column_names) for group in runs for run in group]
     family = [
         (first, second, metric)
-        for metric in COMPARED
+        for metric in metrics
         if all(column_of(metric) in names for names in columns)
         for first, second in chosen
     ]

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 
 from unseen.config.inputs import StudyInputs
 from unseen.experiments.printed import PLAIN, Number
+from unseen.report.comparison import Pair
 from unseen.report.words import name_of
 
 OF_HISTORY = ("gradient_covariance", "direction_covariance")  # means over the steps of a training
@@ -107,6 +108,16 @@ class StudyTable:
     points: tuple[Point, ...]
     is_printed: bool  # whether the paper prints numbers for the data set
     gains: dict[Column, tuple[Gain, ...]] = field(default_factory=dict)  # percent: of study.metric alone
+    # by the method of a row, compared with its control in study.metric: one family
+    verdicts: dict[str, Pair] = field(default_factory=dict)
+
+    @property
+    def control(self) -> str:
+        """The label of the row that the others are compared with, or `its baseline` of several; empty without
+        comparisons."""
+        methods = {pair.second for pair in self.verdicts.values()}
+        labels = [row.label for row in self.study.rows if row.method in methods]
+        return "its baseline" if len(methods) > 1 else next(iter(labels), "")
 
     @property
     def charted_gains(self) -> dict[Column, tuple[Gain, ...]]:

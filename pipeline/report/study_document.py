@@ -4,7 +4,7 @@ The columns are those of each data set in the printed order, the rows those of t
 printed number, our mean, its deviation over seeds, its interval over classes, and the difference. Rows
 `A over B` are differences, in points or in percent of B. The highest reliable printed number of a column and
 our highest mean are bold, except in columns of numbers of order one, of which none is better. A study without
-printed numbers has ours alone.
+printed numbers has ours alone. The CSV also has the comparison of each row with the control of the study.
 """
 
 import csv
@@ -15,10 +15,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from unseen.experiments.printed.model import names as papers
+from unseen.report.comparison import Pair
 from unseen.report.report_data import ReportData
 from unseen.report.study_cells import Cell, Column, Line, StudyTable, is_plain
 from unseen.report.study_files import write
 from unseen.report.study_table import study_table
+from unseen.report.words import name_of
 from unseen.runtime.names import text_cell
 from unseen.runtime.progress import track
 
@@ -118,18 +120,34 @@ def write_document(tables: Sequence[StudyTable], directory: Path) -> None:
         conditions = {table.dataset: _lines(table) for table in tables if table.is_printed}
         heads = [f"{place.title} {part}" for place in places for part in place.parts]
         heads += [f"{dataset} differing conditions" for dataset in conditions]
+        compared = [table for table in tables if table.verdicts]
+        for table in compared:
+            of_control = f"{table.dataset} {name_of(table.study.metric)} against {table.control}"
+            heads += [f"{of_control} {part}" for part in ("difference", "low", "high", "p", "verdict")]
         methods = {label: line.method for table in tables for label, line in _lines(table).items()}
         writer.writerow(["row", "method", *map(text_cell, heads)])
         for row in rows:
             texts = [place.texts_of_parts(row)[part] for place in places for part in place.parts]
             for lines in conditions.values():
                 texts.append(text_cell("; ".join(lines[row].differences)) if row in lines else "")
+            for table in compared:
+                texts += _verdict(table.verdicts.get(methods.get(row) or ""))
             writer.writerow([text_cell(row), methods.get(row) or "", *texts])
     study = tables[0].study
     item = f"{papers()[study.paper]} {study.item}: " if study.paper else ""
     caption = f"{item}{' '.join(study.title.split())}. {_CAPTION}"
     (directory / "table.md").write_text(_markdown(caption, places, rows), encoding="utf-8")
     (directory / "table.tex").write_text(_latex(caption, study.name, places, rows), encoding="utf-8")
+
+
+def _verdict(pair: Pair | None) -> list[str]:
+    """Difference and interval in points, adjusted p, and verdict; empty without a comparison."""
+    if pair is None:
+        return [""] * 5
+    compared = pair.verdict.comparison
+    ends = (compared.difference, compared.low, compared.high)
+    points = ["" if end is None else f"{100 * end:.2f}" for end in ends]
+    return [*points, f"{pair.verdict.adjusted:.2g}", pair.verdict.outcome]
 
 
 def _lines(table: StudyTable) -> dict[str, Line]:

@@ -14,6 +14,7 @@ from unseen.config.inputs import StudyInputs
 from unseen.config.place import at
 from unseen.experiments.catalogue import printed_key
 from unseen.experiments.printed import Row
+from unseen.report.comparison import compare_rows
 from unseen.report.joint_intervals import joint_intervals
 from unseen.report.recipes import text
 from unseen.report.report_data import ReportData
@@ -53,6 +54,7 @@ def study_table(report_data: ReportData, dataset: str, study: StudyInputs) -> St
         points=points_of(table, study, printed, columns),
         is_printed=bool(printed),
         gains=gains_of(study, columns, lines),
+        verdicts=compare_rows(report_data, dataset, summary, study),
     )
 
 
@@ -140,13 +142,15 @@ def points_of(
         for row in reversed(printed)
         if study.metric in row.metrics and row.metrics[study.metric].reliable
     }
-    kinds = (kind_of(row) for row in printed if study.metric in row.metrics)
-    kind = next(kinds, next(column.kind for column in columns if column.metric == study.metric))
+    kinds = [kind_of(row) for row in printed if study.metric in row.metrics]
+    kinds += [column.kind for column in columns if column.metric == study.metric]
     points = []
     for row in study.rows:
         recipe = table.recipe(row.method)
         place = [at(recipe, field) for field in study.axes]
-        ours = table.of(row.method, Column(study.metric, kind)) or table.of(row.method, Column(study.metric))
+        ours = table.of(row.method, Column(study.metric, (*kinds, "selected")[0])) or table.of(
+            row.method, Column(study.metric)
+        )
         if ours is None or not all(_is_number(value) for value in place):
             continue
         parts = [row.like] if several_methods else []

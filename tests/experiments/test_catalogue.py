@@ -11,7 +11,15 @@ from unseen.config.document import Params
 from unseen.config.recipe_files import published as published_recipes
 from unseen.config.stages import TrainSettings
 from unseen.evaluation.settings import Reduce
-from unseen.experiments.catalogue import definitions, entries, in_order, printed_key, studies, study_of
+from unseen.experiments.catalogue import (
+    contrasts,
+    definitions,
+    entries,
+    in_order,
+    printed_key,
+    studies,
+    study_of,
+)
 from unseen.experiments.printed.model import papers
 from unseen.experiments.printed.model import rows as printed_rows
 from unseen.experiments.run_studies import studies_of_run
@@ -190,6 +198,22 @@ def test_two_studies_share_a_data_set_with_equal_settings_only(tmp_path: Path) -
         else:
             with pytest.raises(UserError, match=r"mine.yaml:10: two.sources.folder: .* \(.*mine.yaml:5\)"):
                 definitions(params)
+
+
+def test_the_comparisons_of_a_study_are_its_rows_against_one_control_or_their_baselines() -> None:
+    item = study_of("gsp-poolings")
+    rows = entries(item)
+    assert contrasts(item.study, rows) == tuple((row.method, rows[0].method) for row in rows[1:])
+    assert len(contrasts(item.study, rows)) == 14
+    for item in (study_of(name) for name in ("gsp-figure-6", "multihead-table-1")):
+        rows = entries(item)
+        method_of = {entry.label: entry.method for entry in reversed(rows)}
+        pairs = contrasts(item.study, rows)
+        if item.name == "gsp-figure-6":
+            assert pairs == tuple((method_of[a], method_of[b or ""]) for a, b in item.study.baselines.items())
+        else:
+            assert {control for _, control in pairs} == {method_of["Ours"]}
+            assert len(pairs) == len(rows) - 1
 
 
 def test_rows_start_at_the_model_of_the_study_before(tmp_path: Path) -> None:

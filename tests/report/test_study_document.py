@@ -31,7 +31,8 @@ def test_the_numbers_of_all_data_sets_are_in_one_table(
     head = documents[".csv"].splitlines()[0].split(",")
     assert head[1:9] == ["method", *(f"cub Recall@1 {part}" for part in PARTS)]
     own = [name.removeprefix("birds Recall@1 ") for name in head if name.startswith("birds Recall@1")]
-    assert own == ["ours", "deviation", "low", "high"], "nothing is printed for this data set"
+    assert own[:4] == ["ours", "deviation", "low", "high"], "nothing is printed for this data set"
+    assert own[4:] == [f"against K1 = 1 {part}" for part in ("difference", "low", "high", "p", "verdict")]
     assert [row["method"] for row in rows] == [*study_inputs.methods, ""]
     for row, method in zip(rows, study_inputs.methods, strict=False):
         for dataset in study_inputs.datasets:
@@ -42,6 +43,11 @@ def test_the_numbers_of_all_data_sets_are_in_one_table(
     difference = float(rows[0]["cub Recall@1 ours"]) - 75.76
     assert rows[0]["cub Recall@1 printed"] == "75.76"
     assert float(rows[0]["cub Recall@1 difference"]) == pytest.approx(difference, abs=0.011)
+    against = "cub Recall@1 against K1 = 1"
+    assert [row[f"{against} verdict"] for row in rows] == ["", *3 * ["open"], ""]
+    ours = [float(row["cub Recall@1 ours"]) for row in rows[:4]]
+    for row, mean in zip(rows[1:4], ours[1:], strict=True):
+        assert float(row[f"{against} difference"]) == pytest.approx(mean - ours[0], abs=0.011)
     assert rows[-1]["cub Recall@1 printed"] == f"{100 * (75.57 / 75.76 - 1):+.2f}%"
 
 

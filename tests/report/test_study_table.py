@@ -5,13 +5,16 @@ from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
+import numpy as np
 import pytest
 from scipy.stats import spearmanr
 
 from unseen.config.inputs import Form, StudyInputs, StudyRowInputs
+from unseen.evaluation.statistics.holm import holm
 from unseen.experiments.catalogue import printed as printed_rows
 from unseen.experiments.catalogue import studies
 from unseen.experiments.printed import Number
+from unseen.report.comparison import control_of
 from unseen.report.report_data import ReportData
 from unseen.report.study_cells import Cell, Column, Line, Ours, Point, StudyTable
 from unseen.report.study_figures import charts
@@ -99,6 +102,25 @@ def test_numbers_of_ensembles_come_first_and_are_those_of_the_chart(study_inputs
     assert study_table(one_without, "birds", study).columns[0] == Column("map_at_r")
 
 
+def test_rows_are_compared_with_the_control_as_one_family(study_inputs: ReportData) -> None:
+    table = table_of(study_inputs, "cub")
+    control, *others = study_inputs.methods
+    assert {(pair.first, pair.second, pair.metric) for pair in table.verdicts.values()} == {
+        (method, control, "recall_at_1") for method in others
+    }
+    verdicts = [table.verdicts[method].verdict for method in others]
+    p_values = holm(np.array([verdict.comparison.p_value for verdict in verdicts]))
+    assert [verdict.adjusted for verdict in verdicts] == pytest.approx(p_values)
+    values = {line.method: line.cells[0].ours.value for line in table.lines if line.cells[0].ours}
+    for method, verdict in zip(others, verdicts, strict=True):
+        assert 100 * verdict.comparison.difference == pytest.approx(values[method] - values[control])
+    assert table.control == "K1 = 1"
+    assert control_of(study_inputs.studies, study_inputs.methods) == control
+    assert control_of(study_inputs.studies, study_inputs.methods[1:]) is None
+    density = study_inputs.studies[0].model_copy(update={"metric": "embedding_density"})
+    assert not study_table(study_inputs, "cub", density).verdicts, "a metric without values of queries"
+
+
 def test_an_unreliable_number_has_no_difference() -> None:
     assert Cell(Number(text="45.53", reliable=False), Ours(40.0, None)).difference is None
     assert Cell(None, Ours(40.0, None)).difference is None
@@ -168,7 +190,8 @@ def grid_table(axes: dict[str, str], points: list[Point]) -> StudyTable:
     row = StudyRowInputs(method="m", label="l", like="ms", recipe={}, printed=None)
     study = StudyInputs(
         name="mine", title="t", paper="", item="", table=None, datasets=("parts",), metric="recall_at_1",
-        axes=axes, tied=(), baselines={}, gain="percent", figures=(), shows="", missing="", rows=(row,),
+        axes=axes, tied=(), baselines={}, gain="percent", contrasts=(), figures=(), shows="", missing="",
+        rows=(row,),
     )  # fmt: skip
     return StudyTable(study, "parts", (R1,), (), (), tuple(points), False)
 

@@ -53,6 +53,10 @@ unseen study --list                                      # the list below
   gives a line chart, two give a heat map. Beside the report, `data/report/studies/<study>/` contains the
   table over all data sets of the run as CSV, LaTeX and Markdown, with intervals over classes and the gains
   over baselines, and the figures of each data set in the form of the paper as SVG and PDF.
+- Each row is compared with the `control` of the study by the [rule for better](statistics.md), in its metric:
+  a study of 14 rows is a family of 13 comparisons. If each row of `baselines` has a baseline, these pairs are
+  the family. The control of a run that is one study is also that of the other cards of the page, unless
+  `report.control` names one.
 - `--cost` (also of `unseen run`) prints the price of all trainings, those of folds and trials included, and
   starts none: steps, TFLOP and bytes of a step, memory, and MB for each further image of a batch; hours on
   four GPUs at least (a roofline: a real GPU takes longer), and hours here by a measured step; disk. A step is
@@ -98,6 +102,7 @@ my-study:
 | `metric` | of charts and rank correlation, such as `map_at_r`; default `recall_at_1` |
 | `axes` | field -> symbol: the axes of the chart; default: the numeric grids of `space` |
 | `baselines` | label of a row -> label of its baseline, or `null`: the highest other row of each column |
+| `control` | label of the row that all others are compared with (Holm); default: the first row |
 | `gain` | `percent` (default): relative differences of `metric`, also as a chart; `points`: of each column |
 | `figures` | of `bars`, `epochs`, `histograms`, `energy`, `hulls`, `attributes`, `positions`, `gallery` |
 | `ensemble` | `true`: numbers of MLRC ensembles |

@@ -33,7 +33,7 @@ def table_of(pairs: list[Pair], methods: tuple[MethodStyle, ...]) -> dict[str, A
         {
             "first": styles[first],
             "second": styles[second],
-            "cells": [_cell(pair) for pair in pairs if (pair.first, pair.second) == (first, second)],
+            "cells": [cell_of(pair) for pair in pairs if (pair.first, pair.second) == (first, second)],
         }
         for first, second in names
     ]
@@ -51,7 +51,8 @@ def table_of(pairs: list[Pair], methods: tuple[MethodStyle, ...]) -> dict[str, A
     }
 
 
-def _cell(pair: Pair) -> dict[str, str]:
+def cell_of(pair: Pair) -> dict[str, str]:
+    """A comparison in words."""
     comparison = pair.verdict.comparison
     return {
         "metric": pair.metric,

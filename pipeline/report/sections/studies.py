@@ -5,8 +5,9 @@ from typing import Any
 from unseen.experiments.printed.model import names as papers
 from unseen.report import study_figures as figures
 from unseen.report.dataset import DataSet
+from unseen.report.sections.comparison import cell_of
 from unseen.report.sections.sweeps import text_of_best
-from unseen.report.study_cells import Cell, Column, StudyTable, is_plain
+from unseen.report.study_cells import Cell, Column, Line, StudyTable, is_plain
 from unseen.report.study_document import FILES
 from unseen.report.study_table import study_table
 from unseen.report.words import listed, name_of, percent
@@ -33,7 +34,11 @@ def _study(table: StudyTable, anchor: str, seeds: int) -> dict[str, Any]:
         "is_heat_map": len(study.axes) == 2 and any(point.printed is not None for point in table.points),
         "reference": listed(sorted({c.printed_for for c in table.columns if c.printed_for}) or [""]),
         "several_seeds": seeds > 1,
-        "lines": [(line, list(map(_cell, line.cells, table.columns))) for line in table.lines],
+        "lines": [
+            (line, list(map(_cell, line.cells, table.columns)), _verdict(table, line)) for line in table.lines
+        ],
+        "metric": name_of(study.metric),
+        "tests": len(table.verdicts),
         "gains": _gains(table),
         "doubtful": any(
             cell.printed and not cell.printed.reliable for line in table.lines for cell in line.cells
@@ -43,6 +48,12 @@ def _study(table: StudyTable, anchor: str, seeds: int) -> dict[str, Any]:
         "files": [f"studies/{study.name}/{name}" for name in FILES],
         "figures": f"studies/{study.name}/{table.dataset}*.svg" if charts or study.figures else "",
     }
+
+
+def _verdict(table: StudyTable, line: Line) -> dict[str, str]:
+    """The comparison of a row with its control; empty without one."""
+    pair = table.verdicts.get(line.method or "")
+    return {} if pair is None else cell_of(pair) | {"result": pair.verdict.outcome}
 
 
 def _gains(table: StudyTable) -> list[tuple[str, list[tuple[str, str]]]]:

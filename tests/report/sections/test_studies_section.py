@@ -27,7 +27,13 @@ def test_the_section_has_a_table_a_chart_and_the_files(study_inputs: ReportData)
     for dataset, last in (("cub", "Recall@8"), ("birds", "cub: Recall@1")):
         card = section(study_inputs, dataset)
         assert card.first("h3").text() == "Number of prototypes of the first branch CRT table 8"
-        assert [head.text() for head in card.first("thead").all("th")][-1] == last
+        heads = [head.text() for head in card.first("thead").all("th")]
+        assert heads[-2:] == [last, "Recall@1 against K1 = 1"]
+        assert [row.all("td")[-1].text() == "–" for row in card.first("tbody").all("tr")] == [
+            True,
+            *3 * [False],
+        ]
+        assert "the 3 comparisons are one family (Holm)" in card.text()
         assert len(card.first("tbody").all("tr")) == 4
         assert len(card.all("svg", role="img")) == 1
         names = [*FILES, f"{dataset}*.svg"]
