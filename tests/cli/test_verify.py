@@ -97,7 +97,7 @@ def test_each_printed_remedy_repairs_what_it_is_printed_for(
     project: Path, damaged: str, chosen: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
-    before = {path: path.read_bytes() for path in objects(project).values()}
+    before = {path: (path.read_bytes(), path.stat().st_mode) for path in objects(project).values()}
     weights, metrics = project / "data/models/weights", project / "source.json"
     (of_file,) = (path for name, path in objects(project).items() if name == md5(b"12341234").hexdigest())
     (listed,) = (path for name, path in objects(project).items() if name.endswith(".dir"))
@@ -118,7 +118,8 @@ def test_each_printed_remedy_repairs_what_it_is_printed_for(
         assert len(remedies) == 1 + bool(restoring)
         subprocess.run(remedies[min(chosen, len(remedies) - 1)], shell=True, cwd=project, check=True)
     assert findings(project, monkeypatch) == []
-    assert {path: path.read_bytes() for path in objects(project).values()} == before
+    after = {path: (path.read_bytes(), path.stat().st_mode) for path in objects(project).values()}
+    assert after == before, "the objects are read-only again"
     assert (weights.read_text(), metrics.read_text()) == ("12341234", "1234")
 
 

@@ -200,15 +200,16 @@ def test_two_axes_give_a_heat_map_per_series() -> None:
     points = [
         Point(series, (beta, weight), Ours(10 * beta + weight, None), 50.0 if series == "a" else None)
         for series in ("a", "b")
-        for beta in (1.0, 2.0)
-        for weight in (0.0, 0.5, 1.0)
+        for beta in (1.0, 73.0)
+        for weight in (0.0, 0.25, 1.0)
     ]
     table = grid_table({"loss.margin": "beta", "koleo_weight": "lambda"}, points)
     first, second = charts(table, "x")
     assert first.count("fill: var(--series-0)") == second.count("fill: var(--series-0)") == 6
     assert first.count(">50.0<") == 6
     assert second.count(">50.0<") == 0
-    assert "(2, 0.5) 20.50" in second
+    assert "(73, 0.25) 730.25" in second
+    assert all(f">{value}<" in chart for chart in (first, second) for value in ("73", "0.25"))
     opacities = [float(part.split(";")[0].split('"')[0]) for part in second.split("opacity: ")[1:]]
     assert len(opacities) == 6
     assert all(low < high for low, high in pairwise(opacities)), "a higher mean is darker"

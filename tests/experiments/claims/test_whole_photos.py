@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -112,6 +113,8 @@ def test_definition_depends_on_recipes_rates_and_network() -> None:
 def test_trains_whole_networks_and_continues(
     tiny: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    revision = SimpleNamespace(commit=40 * "c")
+    monkeypatch.setattr("unseen.experiments.claims.whole_photos.revision_of", lambda folder: revision)
     options = ["--whole", "--seeds", "2", "--output", str(tiny / "out")]
     options += ["--photos", str(tiny / "one"), "--photos", str(tiny / "two")]
     options += ["--weights", f"small={tiny / 'w.safetensors'}"]
@@ -128,7 +131,7 @@ def test_trains_whole_networks_and_continues(
     assert results.rates.keys() == {"small/average", "small/max"}
     assert results.at_rates["pooling"].keys() == {"slow", "fast"}
     assert results.photos == 48 * (3 + 4)
-    assert results.commit is None or len(results.commit) == 40
+    assert results.commit == 40 * "c"
     records = sorted((tiny / "out/records").iterdir())
     assert len(records) == 4 + 2 * 2 * 2 + 2 * 4 * 2, "floors; arms x rates x sets; arms x splits x seeds"
     assert not list((tiny / "out").rglob("last.safetensors"))
