@@ -38,7 +38,7 @@ STATE = results.RESULTS / "sabotages.json"
 NONE = "none"
 OPERATION, DAMAGED = "file operations: ", "damaged files"  # campaigns in the results
 POINTS, CASES = 6, 150
-SECONDS = 180  # until a sample without an end is a violation
+SECONDS = 900  # until a sample without an end is a violation; a build of a catalog exports ONNX in each case
 Sample = Callable[[], tuple[int, str | None]]  # the number of its cases, and the first violation
 
 
