@@ -203,7 +203,7 @@ def read_json(path: Path) -> Any:
         raise UserError(f"{path} is not UTF-8 text: {error.reason}.", _REMEDY) from None
 
 
-_REMEDY = "Run `dvc repro` to build it, or `dvc pull` if a DVC remote has it."
+_REMEDY = "Run `dvc repro` to build it."
 
 
 def _present(path: Path) -> Path:

@@ -45,7 +45,7 @@ def test_names_a_missing_file(root: Path, name: str) -> None:
     with pytest.raises(UserError, match=re.escape(name) + " is missing") as caught:
         read(root)
     path.write_bytes(content)
-    assert "dvc pull" in caught.value.remedy
+    assert "dvc repro" in caught.value.remedy
 
 
 @pytest.mark.parametrize(

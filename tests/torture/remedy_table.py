@@ -214,7 +214,14 @@ TABLE = (
     Entry("pipeline/methods/artifact.py", "Train the model: ", (Situation(EXPORT, removed(WEIGHTS)),)),
     Entry("pipeline/report/joint_intervals.py", "Run `dvc repro`", OTHER_DATA),
     Entry("pipeline/report/joint_intervals.py", "Run `dvc checkout`", OTHER_DATA),
-    Entry("pipeline/report/report_data.py", "Run", OTHER_DATA),
+    Entry(
+        "pipeline/report/report_data.py",
+        "Run",
+        (
+            Situation(REPORT, removed(f"{EVALUATION}/queries.parquet")),
+            Situation(REPORT, removed("data/analysis/parts/ms/0.json")),
+        ),
+    ),
     Entry("pipeline/runtime/files.py", "Make space", OTHER_DATA),
     Entry("pipeline/runtime/parts.py", "If you trust", CHOICE),
     Entry(
@@ -227,7 +234,11 @@ TABLE = (
         ),
     ),
     Entry("pipeline/runtime/stage.py", "`unseen init", CHOICE),
-    Entry("pipeline/runtime/stage.py", "Run it from", OTHER_DATA),
+    Entry(
+        "pipeline/runtime/stage.py",
+        "Run it from",
+        (Situation("python ../other/stages/report.py", before="cp -r . ../other", again=False),),
+    ),
     Entry("pipeline/runtime/version_lock.py", "`unseen lock`", OTHER_DATA),
     Entry("pipeline/training/job.py", "dvc repro", OTHER_DATA),
     Entry("pipeline/training/staging.py", "Build it again", OTHER_DATA),
