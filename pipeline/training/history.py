@@ -15,6 +15,7 @@ from pathlib import Path
 
 from unseen.runtime.files import atomic_file
 from unseen.runtime.sealed import sealed_csv
+from unseen.training.flat_terms import is_flat, remark
 from unseen.training.gradient_noise import NAMES
 from unseen.training.step import Step
 from unseen.training.validation import METRICS
@@ -52,13 +53,23 @@ def close(
     return {**place, "iteration": iteration, "epoch": epoch, "lr": learning_rate, **means, **metrics}
 
 
+def terms_of(rows: list[Row]) -> list[str]:
+    """The names of the terms, sorted."""
+    return sorted({name for row in rows for name in row} - {_PHASE, *_FIRST, *NAMES, *_LAST, *TEST_METRICS})
+
+
 def columns(rows: list[Row]) -> list[str]:
     """All columns in their order, the terms by name."""
-    names = {name for row in rows for name in row}
-    terms = sorted(names - {_PHASE, *_FIRST, *NAMES, *_LAST, *TEST_METRICS})
+    names, terms = {name for row in rows for name in row}, terms_of(rows)
     test = TEST_METRICS if names.intersection(TEST_METRICS) else ()
     phase = (_PHASE,) if _PHASE in names else ()
     return [*phase, *_FIRST, *terms, *(name for name in NAMES if name in names), *_LAST, *test]
+
+
+def remarks(rows: list[Row], method: str) -> list[str]:
+    """One for each of several terms that the training does not lower."""
+    terms, complete = terms_of(rows), [dict.fromkeys(terms_of(rows), 0.0) | row for row in rows]
+    return [remark(term, method) for term in terms if len(terms) > 1 and is_flat([complete], term)]
 
 
 def write_history(path: Path, rows: list[Row]) -> None:

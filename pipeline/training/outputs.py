@@ -4,6 +4,7 @@ import shutil
 
 from unseen.methods.artifact import load_saved_state, save_recipe, save_weights
 from unseen.runtime.files import atomic_directory, write_json
+from unseen.runtime.names import say
 from unseen.training import history
 from unseen.training.log import log_of
 from unseen.training.resume import untrained_weights
@@ -34,6 +35,8 @@ def write_outputs(run: TrainingRun) -> None:
             aside / "recipe.json", run.recipe, run.job.dataset, run.job.seed, *sizes, run.identity["backbone"]
         )
     history.write_history(outputs.history, record.rows)
+    for text in history.remarks(record.rows, run.job.method):
+        say(f"note: {text}")
     numbers = {
         "iterations": record.total,
         "best_iteration": record.best_iteration,

@@ -3,9 +3,11 @@
 from pathlib import Path
 
 import pytest
+import torch
 
+from tests.training.jobs import job, recipe
 from unseen.runtime.sealed import read_sealed_csv
-from unseen.training import history
+from unseen.training import flat_terms, history, loop
 from unseen.training.step import Step
 
 METRICS = {"recall_at_1": 0.5, "map_at_r": 0.25, "r_precision": 0.125}
@@ -30,3 +32,28 @@ def test_a_row_holds_the_means_since_the_row_before(tmp_path: Path) -> None:
     ]
     last = read_sealed_csv(tmp_path / "deep/0.csv", "")[1]
     assert list(last.values()) == ["3", "0.75", "0.3", "1", "0", "1", "1", "0.5", "0.25", "0.125"]
+
+
+def test_one_of_several_terms_that_stays_at_its_first_value_has_a_remark() -> None:
+    rows: list[history.Row] = [
+        {"iteration": step, "loss": 1.0, "pair": 1 / step, "zero_shot": 0.3936 + 0.0001 * step}
+        for step in range(1, 4)
+    ]
+    (remark,) = history.remarks(rows, "gsp")
+    assert remark == (
+        "Term zero shot of gsp stays within 1% of its first value: this training does not lower it. "
+        "docs/papers.md lists the changes with which it learns."
+    )
+    assert history.remarks([row | {"pair": 1.0} for row in rows[:1]], "gsp") == []
+    assert history.remarks([{"iteration": step, "pair": 1.0} for step in range(3)], "ms") == []
+
+
+@pytest.mark.slow
+def test_a_training_prints_the_remark(
+    root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(flat_terms, "FLAT", 1e9)
+    loop.train(job(root, recipe("crt")), 0, 1, torch.device("cpu"))
+    notes = [line for line in capsys.readouterr().err.splitlines() if line.startswith("note: Term ")]
+    assert len(notes) == 4
+    assert notes[0].startswith("note: Term consistency of ")

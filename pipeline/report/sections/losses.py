@@ -9,8 +9,8 @@ from unseen.report.dataset import DataSet
 from unseen.report.report_data import TEST, VALIDATION, HistoryRow
 from unseen.report.sections.gradient_noise import NOISE
 from unseen.report.svg import INK, SERIES, SMALL, few_ticks, inline, marker_size, panel, plain, style_of
+from unseen.training.flat_terms import is_flat, remark
 
-FLAT = 0.01
 _OTHER_COLUMNS = {  # of a history
     "phase", "iteration", "epoch", "lr", "loss", *NOISE, "grad_norm", *VALIDATION, *TEST,
 }  # fmt: skip
@@ -22,15 +22,9 @@ def content(dataset: DataSet) -> dict[str, Any]:
         terms = [name for name in histories[0][0] if name not in _OTHER_COLUMNS]
         name = f"{dataset.anchor}-loss-{dataset.positions[method]}"
         curves.append(losses(method, histories, terms, name))
-        flat += [(method, term) for term in terms if len(terms) > 1 and is_flat(histories, term)]
+        named = [term for term in terms if len(terms) > 1 and is_flat(histories, term)]
+        flat += [(method, remark(term, method)) for term in named]
     return {"curves": curves, "flat": flat}
-
-
-def is_flat(runs: Sequence[Sequence[HistoryRow]], term: str) -> bool:
-    """Whether the values of a term stay within FLAT of the first one in each run of two points or more: the
-    training does not lower the term."""
-    values = [[row[term] for row in rows] for rows in runs]
-    return all(len(of_run) > 1 and max(of_run) - min(of_run) <= FLAT * abs(of_run[0]) for of_run in values)
 
 
 def losses(method: str, runs: Sequence[Sequence[HistoryRow]], terms: Sequence[str], name: str) -> Markup:

@@ -8,7 +8,8 @@ from tests.report.page_reader import read_page
 from unseen.report.dataset import DataSet
 from unseen.report.page import template_environment
 from unseen.report.pictures import Pictures
-from unseen.report.sections.losses import content, is_flat
+from unseen.report.sections.losses import content
+from unseen.training.flat_terms import is_flat
 
 
 @pytest.mark.slow
@@ -44,7 +45,9 @@ def test_the_page_names_a_flat_term(birds: DataSet) -> None:
     flat = replace(birds)
     vars(flat)["histories"] = {method: rows}
     values = content(flat)
-    assert values["flat"] == [(method, "pair")]
+    assert [name for name, _ in values["flat"]] == [method]
     html = template_environment(Pictures()).get_template("losses.html").render(dataset=birds, **values)
-    note = read_page(html).first("p", **{"data-flat": method}).text()
+    page = read_page(html)
+    note = page.first("p", **{"data-flat": method}).text()
+    assert not page.first("details").all("p", **{"data-flat": method}), "it is visible before a click"
     assert f"Term pair of {method} stays within 1%" in " ".join(note.split())
