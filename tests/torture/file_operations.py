@@ -6,7 +6,7 @@ Required:
 
     after the fault    each output has its old bytes or its new bytes; a directory may be at .NAME.replaced,
                        from where the next run restores it
-    the message        an error ends with one message and without a traceback
+    the message        an error ends with one message and without a traceback, and leaves no partial file
     the next run       succeeds, has the bytes of an undisturbed run, and leaves no partial file
 
 The next run is omitted if every file has the content that it had before an earlier next run, which succeeded:
@@ -38,7 +38,7 @@ from tests.torture import network, shim
 from tests.torture.operations import OPERATIONS, PREPARATION, ROOT, Operation, required, write_project
 from tests.torture.results import RESULTS, Result, current, load, record
 
-Tree = dict[str, str] | None  # sha256 by relative path; None: absent
+Tree = dict[str, str] | None  # permissions and sha256 by relative path; None: absent
 STATE = ROOT / "data/state/torture.json"
 RESULT = RESULTS / "file_operations.json"
 _KILLED = -9
@@ -101,12 +101,14 @@ def run(operation: Operation, project: Path, number: int = 0, fault: int = shim.
 
 
 def tree(path: Path) -> Tree:
-    """The content of a file or directory."""
+    """The content and permissions of a file or directory."""
     if not path.exists():
         return None
-    return {
-        str(file.relative_to(path)): hashlib.sha256(file.read_bytes()).hexdigest() for file in files_of(path)
-    }
+    return {str(file.relative_to(path)): _identity(file) for file in files_of(path)}
+
+
+def _identity(file: Path) -> str:
+    return f"{file.stat().st_mode:o} {hashlib.sha256(file.read_bytes()).hexdigest()}"
 
 
 def files_of(path: Path) -> list[Path]:
@@ -185,9 +187,17 @@ class Case:
             problems.append(f"{ended.output.count('error: ')} messages")
         if fault in shim.ENDS and ended.status != _KILLED:
             problems.append(f"not killed, status {ended.status}")
+        if ended.status != _KILLED:
+            problems += [f"{path.name} is left by the error" for path in self._partial_files()]
         if ended.status == 0 and any(tree(path) != self.new[path] for path in self.stable):
             problems.append("success without the new bytes")
         return problems + self._violations_of_the_next_run()
+
+    def _partial_files(self) -> list[Path]:
+        """Those beside the outputs. The writer of checkpoints may not have ended: a run ends by os._exit."""
+        scratch = tuple(f"{self.project / name}/" for name in self.operation.scratch)
+        partial = [path for path in self.project.rglob(".*.partial") if path.is_file()]
+        return [path for path in partial if not str(path).startswith(scratch)]
 
     def _violations_of_the_next_run(self) -> list[str]:
         state = state_of(self.project, self.operation.unstable)

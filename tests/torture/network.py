@@ -37,6 +37,7 @@ class OneConvolution(nn.Module):
         self, images: torch.Tensor, **_: Any
     ) -> tuple[torch.Tensor, list[torch.Tensor]]:
         maps = self.normalisation(self.convolution(images))
+        maps = nn.functional.dropout(maps, 0.1, self.training)  # a step depends on the seed of its numbers
         return maps, [maps]
 
     def group_matcher(self, coarse: bool = False) -> dict[str, Any]:
