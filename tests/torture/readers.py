@@ -72,12 +72,14 @@ def read_params(content: bytes) -> None:
     plan(Params(_written("params.yaml", content)))
 
 
-def read_training_checkpoint(content: bytes) -> None:
-    """A checkpoint of a training that continues."""
+def read_training_checkpoint(content: bytes) -> object:
+    """The weights and rows of a checkpoint of a training that continues."""
     try:
-        read_checkpoint(_written("00000001.pt", content), IDENTITY)
+        state = read_checkpoint(_written("00000001.pt", content), IDENTITY)
     except Damaged as error:
         raise ValueError(str(error)) from error
+    weights = {name: value.numpy() for name, value in state["method"].items()}
+    return weights, state["rows"]
 
 
 def read_npy(content: bytes) -> None:

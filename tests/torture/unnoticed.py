@@ -8,7 +8,6 @@ MAY_CHANGE = {
     "catalogs and index files": "compared by `test_one_wrong_bit_is_an_error`, for each file",
     "checkpoints .pth": "a file of others; `backbone.checkpoint` records its sha256 in recipe.json",
     "checkpoints .safetensors": "a file of others; `backbone.checkpoint` records its sha256 in recipe.json",
-    "checkpoints of a training": "compared by `test_checkpoint.py`: each carries a digest of its content",
     "images": "a file of others; in shards and catalogs its sha256 is compared",
     "params overlays": "a text that a user edits",
     "pickled ground truth": _OTHERS,
