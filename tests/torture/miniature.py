@@ -4,7 +4,7 @@ import hashlib
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -92,9 +92,9 @@ class Project:
 
 
 @contextmanager
-def project(several: bool = False) -> Iterator[Project]:
+def project(several: bool = False, edit: Callable[[Path], object] = lambda path: None) -> Iterator[Project]:
     """A copy of the project with miniature settings, as a git repository. `several`: with a sweep and an
-    ensemble."""
+    ensemble. `edit` changes its files first."""
     with tempfile.TemporaryDirectory(prefix="unseen-miniature-") as folder:
         scratch, path = Path(folder).resolve(), Path(folder).resolve() / "my pröject"
         (scratch / "tmp").mkdir()
@@ -106,6 +106,7 @@ def project(several: bool = False) -> Iterator[Project]:
                 (path / name).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy2(ROOT / name, path / name, follow_symlinks=False)
         write_project(path, several=several)
+        edit(path)
         copy = Project(path, scratch)
         for command in ("git init --quiet", "git add -A"):
             if problem := copy.run(command):

@@ -13,6 +13,7 @@ succeeds. Needs Linux and root. The campaign continues where it was stopped.
 import contextlib
 import ctypes
 import errno
+import fcntl
 import os
 import shutil
 import signal
@@ -20,7 +21,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -38,7 +39,8 @@ _NEW_MOUNTS, _NO_PROGRAMS, _REMOUNT, _PRIVATE = 0x20000, 8, 32, (1 << 14) | (1 <
 _OLD = (1e9, 1e9)  # a file that is a few seconds old may be one that its process has not locked yet
 _SHARDS = "data/shards"
 _PARTIAL = f".parts.{'0' * 32}.partial"
-_OF_THE_USER = ("victim", "target/owner")  # files of the user of the stage, which a neighbour links
+# files of the user of the stage, which a neighbour links, or which another process of the user holds
+_OF_THE_USER = ("victim", "target/owner", "unseen-busy", "unseen-busy/owner")
 
 
 @dataclass(frozen=True)
@@ -88,6 +90,15 @@ def _linked_folder(place: Place) -> None:
     (folder / "owner").touch()
     _aged(folder / "owner")
     (place.shared / "unseen-link").symlink_to(folder)
+
+
+def _held(place: Place) -> None:
+    """A directory of a private cluster of a process of the same user that still runs: this one."""
+    owner = place.shared / "unseen-busy/owner"
+    owner.parent.mkdir()
+    owner.touch()
+    _aged(owner)
+    fcntl.flock(os.open(owner, os.O_RDONLY), fcntl.LOCK_EX)
 
 
 def _partial_directory(place: Place) -> None:
@@ -193,6 +204,7 @@ CASES: dict[str, Case] = {
     "unreadable `owner`": Case(_in_cluster(lambda path: path.touch(0o000))),
     "`owner` of another user": Case(_in_cluster(lambda path: path.touch())),
     "link to a directory with `owner`": Case(_linked_folder),
+    "`owner` that a process of the same user holds": Case(_held),
     "partial directory of another user": Case(_partial_directory),
     "named pipe as partial directory": Case(_partial_pipe),
     "named pipe as output": Case(_pipe_for(f"{_SHARDS}/parts"), replaces=True),
@@ -365,9 +377,9 @@ def three_runs(copy: Project) -> tuple[str, list[str]]:
     return "; ".join(ended), problems + copy.leftovers()
 
 
-def campaign(names: list[str], state: Path) -> None:
-    """Runs the cases that the results lack."""
-    with project() as copy:
+def campaign(names: Sequence[str], state: Path, edit: Callable[[Path], object] = lambda path: None) -> None:
+    """Runs the cases that the results lack, in a project that `edit` changed."""
+    with project(edit=edit) as copy:
         for stage in ("resolve", "ingest parts"):
             if problem := copy.run(f"python -m unseen.stages.{stage}"):
                 raise RuntimeError(problem)

@@ -187,10 +187,15 @@ def _shown(message: Message, output: str) -> str | None:
     return found[0] if found else None
 
 
+def module_of(message: Message) -> str:
+    """The module of a message, by the name under which it is imported."""
+    return message.module.removesuffix(".py").replace("/", ".").replace("pipeline.", "unseen.")
+
+
 @contextmanager
-def place() -> Iterator[Place]:
+def place(edit: Callable[[Path], object] = lambda path: None) -> Iterator[Place]:
     with (
-        project() as finished,
+        project(edit=edit) as finished,
         tempfile.TemporaryDirectory(prefix="unseen-forks-") as programs,
         forks(Path(programs), finished.environment()),
     ):
@@ -201,15 +206,14 @@ def place() -> Iterator[Place]:
         yield made
 
 
-def campaign(names: Sequence[str], state: Path) -> None:
-    """Executes the situations that the results lack."""
+def campaign(names: Sequence[str], state: Path, edit: Callable[[Path], object] = lambda path: None) -> None:
+    """Executes the situations that the results lack, in a project that `edit` changed."""
     from tests.torture.remedy_table import SITUATIONS
 
     def modules(name: str) -> list[str]:
-        message, _ = SITUATIONS[name]
-        return [message.module.removesuffix(".py").replace("/", ".").replace("pipeline.", "unseen.")]
+        return [module_of(SITUATIONS[name][0])]
 
-    with place() as here:
+    with place(edit) as here:
 
         def result(name: str) -> Result:
             executed, problems = here.violations(*SITUATIONS[name])

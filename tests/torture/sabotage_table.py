@@ -7,14 +7,22 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
+from pathlib import Path
 from types import CodeType, FunctionType
 from typing import Any
+
+from tests.torture.results import ROOT
 
 
 @dataclass(frozen=True)
 class Sabotage:
-    """`old` occurs once in the source of `function`, a name within `module`. `operation`: of operations.py,
-    whose file operations fail; None: no operation executes the function."""
+    """`old` occurs once in the source of `function`, a name within `module`.
+
+    operation: of operations.py, whose file operations fail; None: no operation executes the function.
+    every_point: each of its file operations fails, instead of a sample: few lead to the changed code.
+    neighbours, remedies: cases of these campaigns that execute the function.
+    unfound: why no campaign finds it, and the test that does.
+    """
 
     name: str
     module: str
@@ -22,6 +30,10 @@ class Sabotage:
     old: str
     new: str
     operation: str | None = None
+    every_point: bool = False
+    neighbours: tuple[str, ...] = ()
+    remedies: tuple[str, ...] = ()
+    unfound: str = ""
 
     @contextmanager
     def applied(self) -> Iterator[None]:
@@ -33,13 +45,27 @@ class Sabotage:
         finally:
             function.__code__ = before
 
-    def code(self) -> CodeType:
-        """The changed code. Raises ValueError if the source does not contain `old` once."""
+    def edit(self, project: Path) -> None:
+        """Changes the function in the files of a copy of the project."""
+        function = _plain(import_module(self.module), self.function)
+        path = project / Path(inspect.getfile(function)).resolve().relative_to(ROOT)
+        source = inspect.getsource(function)
+        indent = source[: len(source) - len(source.lstrip())]
+        text = path.read_text(encoding="utf-8")
+        changed = text.replace(source, textwrap.indent(self._source(), indent), 1)
+        path.write_text(changed, encoding="utf-8")
+
+    def _source(self) -> str:
+        """The changed source. Raises ValueError if the function does not contain `old` once."""
         function = _plain(import_module(self.module), self.function)
         source = textwrap.dedent(inspect.getsource(function))
         if source.count(self.old) != 1:
             raise ValueError(f"{self.name}: {self.function} has {source.count(self.old)} times {self.old!r}")
-        tree = ast.parse(source.replace(self.old, self.new))
+        return source.replace(self.old, self.new)
+
+    def code(self) -> CodeType:
+        """The changed code."""
+        tree = ast.parse(self._source())
         definition = tree.body[0]
         assert isinstance(definition, ast.FunctionDef | ast.AsyncFunctionDef)
         definition.decorator_list = []
@@ -60,6 +86,8 @@ def _plain(module: Any, name: str) -> FunctionType:
 
 _FILES, _RESUME = "unseen.runtime.files", "unseen.training.resume"
 _RECORDS, _TRAIN, _BUILD = "sweep records", "train", "catalog build"
+_SEALED = "pipeline/runtime/sealed.py: Run `unseen doctor --verify`, then"  # messages of remedies.py
+_REBUILT, _FORCED = f"{_SEALED} `rm {{}} && dvc repro`.", f"{_SEALED} `dvc repro --force --sing"
 
 SABOTAGES = (
     # durability
@@ -71,9 +99,16 @@ SABOTAGES = (
         "_sync(partial)\n                partial.replace(path)",
         "partial.replace(path)\n                _sync(path)",
         _RECORDS,
+        every_point=True,
     ),
     Sabotage(
-        "folder of a new file not synced", _FILES, "atomic_file", "_sync(path.parent)", "pass", _RECORDS
+        "folder of a new file not synced",
+        _FILES,
+        "atomic_file",
+        "_sync(path.parent)",
+        "pass",
+        _RECORDS,
+        unfound="the loss of power keeps the names of files; `test_files.py`",
     ),
     Sabotage("files of a directory not synced", _FILES, "atomic_directory", "_sync(file)", "pass", _RECORDS),
     Sabotage(
@@ -83,6 +118,7 @@ SABOTAGES = (
         "path.replace(_replaced(path))",
         "shutil.rmtree(path)",
         _RECORDS,
+        every_point=True,
     ),
     Sabotage(
         "JSON written in place",
@@ -123,6 +159,7 @@ SABOTAGES = (
         "replaced.replace(path)",
         "pass",
         _RECORDS,
+        every_point=True,
     ),
     Sabotage(
         "replaced directory not deleted",
@@ -140,6 +177,7 @@ SABOTAGES = (
         "held(partial)",
         "contextlib.nullcontext()",
         _RECORDS,
+        unfound="needs two writers of one file; `test_files.py`",
     ),
     Sabotage(
         "lock of another process ignored",
@@ -148,8 +186,42 @@ SABOTAGES = (
         "file system without locks\n            yield False",
         "file system without locks\n            yield True",
         _RECORDS,
+        neighbours=("`owner` that a process of the same user holds",),
+    ),
+    Sabotage(
+        "named pipe opened with waiting",
+        "unseen.runtime.flock",
+        "acquired",
+        "_WITHOUT_WAITING",
+        "os.O_RDONLY",
+        neighbours=("named pipe as `owner`",),
+    ),
+    Sabotage(
+        "named pipe read",
+        _FILES,
+        "regular",
+        "path.exists() and not path.is_file()",
+        "False",
+        neighbours=("named pipe as resolved settings",),
+    ),
+    Sabotage(
+        "damaged object of DVC's cache kept",
+        "unseen.cli.verify",
+        "_verified",
+        "_remove_damaged(cache, expected[path])",
+        "False",
+        remedies=("pipeline/cli/doctor.py: compute it again",),
     ),
     # errors
+    Sabotage(
+        "missing permission not explained",
+        _FILES,
+        "system_problem",
+        "(errno.EACCES, errno.EPERM, errno.EROFS)",
+        "(errno.EROFS,)",
+        _RECORDS,
+        neighbours=("unreadable settings",),
+    ),
     Sabotage(
         "error of a file swallowed",
         _FILES,
@@ -165,6 +237,7 @@ SABOTAGES = (
         "if number in (errno.ENOSPC, errno.EDQUOT):",
         "if number == errno.EDQUOT:",
         _RECORDS,
+        neighbours=("full disk, then a larger one",),
     ),
     Sabotage(
         "failed device not explained",
@@ -181,6 +254,7 @@ SABOTAGES = (
         "call.result()",
         "pass",
         _TRAIN,
+        unfound="outputs stay right; an error costs steps; `test_background.py`",
     ),
     # the state of a training
     Sabotage(
@@ -198,6 +272,7 @@ SABOTAGES = (
         "hashlib.sha256(block).hexdigest() != digest",
         "False",
         _TRAIN,
+        unfound="no campaign damages a block; `test_blocks.py`",
     ),
     Sabotage(
         "weights not restored",
@@ -238,6 +313,7 @@ SABOTAGES = (
         "checkpoints.save(iteration, state, parts)",
         "checkpoints.save(iteration, *_copies(run))",
         _TRAIN,
+        every_point=True,
     ),
     Sabotage(
         "old checkpoints removed before the new one",
@@ -246,6 +322,7 @@ SABOTAGES = (
         'content = {"identity"',
         '[path.unlink() for path in self.directory.glob("*.pt")]\n    content = {"identity"',
         _TRAIN,
+        unfound="outputs stay right; a kill costs steps; `test_checkpoint.py`",
     ),
     Sabotage(
         "unfinished state removed in place",
@@ -254,6 +331,7 @@ SABOTAGES = (
         'path.replace(path.with_name(f".{path.name}.{uuid.uuid4().hex}.removed"))',
         "shutil.rmtree(path)",
         _TRAIN,
+        every_point=True,
     ),
     Sabotage(
         "steps not seeded",
@@ -270,6 +348,7 @@ SABOTAGES = (
         "load_saved_state(run.method, record.best_weights)",
         "pass",
         _TRAIN,
+        unfound="every run has the same wrong output; `test_train_stage.py`",
     ),
     Sabotage(
         "identity of a run without its code",
@@ -278,6 +357,7 @@ SABOTAGES = (
         '"code": job.code,',
         '"code": "",',
         _TRAIN,
+        unfound="needs other code in the second run; `test_state.py`",
     ),
     # digests of results
     Sabotage(
@@ -287,6 +367,7 @@ SABOTAGES = (
         "recorded not in (None, digest)",
         "False",
         _BUILD,
+        remedies=(f"{_REBUILT} (2)",),
     ),
     Sabotage(
         "digest of embeddings not compared",
@@ -294,6 +375,7 @@ SABOTAGES = (
         "read",
         '(digest := _sha256(rows)) != (written := stated(b"sha256"))',
         "False",
+        remedies=(f"{_REBUILT} (0)",),
     ),
     Sabotage(
         "digests of tables and shards not compared",
@@ -315,6 +397,7 @@ SABOTAGES = (
         "read_sealed_csv",
         ' or seal != _sha256(body).encode() + b"\\n"',
         "",
+        remedies=(f"{_FORCED} (0)",),
     ),
     Sabotage(
         "digests of an evaluation not compared",
@@ -322,6 +405,7 @@ SABOTAGES = (
         "require_digests",
         "path.name != DIGESTS and sha256_of(path) != recorded.get(path.name)",
         "False",
+        remedies=(f"{_FORCED} (1)",),
     ),
     Sabotage(
         "digests of a catalog not compared",

@@ -1,12 +1,15 @@
 """The campaigns find faults of the code: `python -m tests.torture.sabotages`.
 
 Each sabotage of sabotage_table.py changes one function of the product in the process of the campaign while
-samples of two campaigns run in forks:
+samples of the campaigns run in forks:
 
     file operations    the operation of the sabotage; each of POINTS file operations, drawn by its name, fails
                        by each fault
     damaged files      CASES cases of each kind of mutations.py whose code contains the module, unless file
                        operations find the sabotage
+    neighbours         the cases that the table names, in a copy of the project with the changed file; needs
+                       root
+    remedies           likewise
 
 A sample ends at its first violation: the campaign finds the sabotage. A sample without a sabotage, NONE, has
 none. The campaign continues where it was stopped; another text of a sabotage, and other code of its module or
@@ -24,19 +27,22 @@ import sys
 import tempfile
 import traceback
 from collections.abc import Callable, Sequence
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 
-from tests.torture import mutations, network, results, shim
+from tests.torture import mutations, neighbours, network, remedies, results, shim
 from tests.torture.file_operations import Case, cpu_seconds, run
 from tests.torture.limited import Counts
 from tests.torture.operations import PREPARATION, Operation, required, write_project
+from tests.torture.remedy_table import SITUATIONS
 from tests.torture.sabotage_table import SABOTAGES, Sabotage
 from unseen.runtime.stage import end_with_parent
 
 STATE = results.RESULTS / "sabotages.json"
 NONE = "none"
 OPERATION, DAMAGED = "file operations: ", "damaged files"  # campaigns in the results
+NEIGHBOURS, REMEDIES = "neighbours", "remedies"
 POINTS, CASES = 6, 150
 SECONDS = 900  # until a sample without an end is a violation; a build of a catalog exports ONNX in each case
 Sample = Callable[[], tuple[int, str | None]]  # the number of its cases, and the first violation
@@ -68,6 +74,24 @@ def sample_of_kinds(kinds: dict[str, mutations.Kind]) -> tuple[int, str | None]:
             number, problem = next(iter(counts.violations.items()))
             return counts.cases, f"{name}, case {number}: {problem.splitlines()[0]}"
     return counts.cases, None
+
+
+def sample_in_copy(
+    campaign: Callable[..., None], cases: Sequence[str], sabotage: Sabotage
+) -> tuple[int, str | None]:
+    """Cases of a campaign in a copy of the project with the changed file."""
+    with tempfile.TemporaryDirectory(prefix="unseen-sabotages-") as folder:
+        state = Path(folder) / "state.json"
+        try:
+            campaign(cases, state, sabotage.edit)
+        except RuntimeError as error:
+            return 0, str(error).strip().splitlines()[-1]
+        found = results.load(state)
+    problems = [(number, name) for number, name in enumerate(cases, 1) if found[name]["violations"]]
+    if not problems:
+        return len(cases), None
+    number, name = problems[0]
+    return number, f"{name}: {found[name]['violations'][0].splitlines()[0]}"
 
 
 def in_fork(sample: Sample) -> tuple[int, str | None]:
@@ -121,8 +145,7 @@ class Recorded:
         if all(row.get(campaign, {}).get(key) == value for key, value in identity.items()):
             return
         start = cpu_seconds()
-        with sabotage.applied() if sabotage else contextlib.nullcontext():
-            count, violation = sample()
+        count, violation = sample()
         seconds = cpu_seconds() - start
         if sabotage is None and violation is not None:
             raise RuntimeError(f"a violation without a sabotage: {violation}")
@@ -147,7 +170,28 @@ def campaign(sabotages: Sequence[Sabotage], state: Path, points: int = POINTS) -
             }
             if reached and not recorded.is_found(sabotage):
                 modules = sorted({module for kind in reached.values() for module in kind.modules})
-                recorded.run(sabotage, DAMAGED, modules, lambda kinds=reached: sample_of_kinds(kinds))
+                recorded.run(
+                    sabotage, DAMAGED, modules, _changed(sabotage, partial(sample_of_kinds, reached))
+                )
+    for sabotage in sabotages:
+        if sabotage.neighbours and os.geteuid() == 0:
+            sample = partial(sample_in_copy, neighbours.campaign, sabotage.neighbours, sabotage)
+            recorded.run(sabotage, NEIGHBOURS, neighbours.MODULES, sample)
+        if sabotage.remedies:
+            cases = [name for name in SITUATIONS if name.startswith(sabotage.remedies)]
+            modules = sorted({remedies.module_of(SITUATIONS[name][0]) for name in cases})
+            sample = partial(sample_in_copy, remedies.campaign, cases, sabotage)
+            recorded.run(sabotage, REMEDIES, modules, sample)
+
+
+def _changed(sabotage: Sabotage | None, sample: Sample) -> Sample:
+    """The sample in this process with the changed function."""
+
+    def run() -> tuple[int, str | None]:
+        with sabotage.applied() if sabotage else contextlib.nullcontext():
+            return sample()
+
+    return run
 
 
 def _fail_file_operations(sabotages: Sequence[Sabotage], recorded: Recorded, points: int) -> None:
@@ -181,9 +225,11 @@ def _sample(
 
     def sample() -> tuple[int, str | None]:
         copy = Path(shutil.copytree(project, project.parent / "sabotaged" / project.name))
-        return sample_of_operation(operation, copy, points)
+        count = sys.maxsize if sabotage and sabotage.every_point else points
+        return sample_of_operation(operation, copy, count)
 
-    recorded.run(sabotage, OPERATION + operation.name, operation.modules, lambda: in_fork(sample))
+    changed = _changed(sabotage, partial(in_fork, sample))
+    recorded.run(sabotage, OPERATION + operation.name, operation.modules, changed)
     shutil.rmtree(project.parent / "sabotaged", ignore_errors=True)
 
 

@@ -39,6 +39,18 @@ def test_a_sabotage_changes_a_function_within_its_block() -> None:
         Sabotage("", __name__, "_answer", "43", "0").code()
 
 
+def test_a_sabotage_changes_the_file_of_a_copy(tmp_path: Path) -> None:
+    sabotage = next(each for each in SABOTAGES if each.name == "file renamed before its fsync")
+    path = tmp_path / "pipeline/runtime/files.py"
+    path.parent.mkdir(parents=True)
+    text = (ROOT / "pipeline/runtime/files.py").read_text(encoding="utf-8")
+    path.write_text(text, encoding="utf-8")
+    sabotage.edit(tmp_path)
+    line = " " * 16
+    first, second = f"{line}_sync(partial)\n", f"{line}partial.replace(path)\n"
+    assert path.read_text(encoding="utf-8") == text.replace(first + second, f"{second}{line}_sync(path)\n", 1)
+
+
 def test_a_result_of_another_text_is_discarded(tmp_path: Path) -> None:
     runs: list[str] = []
 

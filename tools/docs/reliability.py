@@ -17,7 +17,7 @@ from tests.torture.remedies import printed
 from tests.torture.remedy_table import entry_of
 from tests.torture.results import RESULTS, Result, load
 from tests.torture.sabotage_table import SABOTAGES
-from tests.torture.sabotages import DAMAGED, OPERATION
+from tests.torture.sabotages import DAMAGED, NEIGHBOURS, OPERATION, REMEDIES
 from tests.torture.unnoticed import MAY_CHANGE
 from tools.docs.markdown import wrapped
 
@@ -249,13 +249,14 @@ _SABOTAGES = """## Sabotages
 
 `python -m tests.torture.sabotages`
 
-Each sabotage changes one function of the product in a process of its own. Then samples of two campaigns run:
-six drawn file operations of one operation fail by each fault; if this does not find the sabotage, 150 damaged
-files of each kind whose code contains the function's module are read. A sample ends at its first violation,
-which finds the sabotage. In brackets: the operation or kind, and the cases until then. The same samples
-without a sabotage have no violation. "None": the sample has no violation; "-": not run, or the campaign does
-not execute the module. The other campaigns are not run: they start processes, or take minutes for each
-sabotage.
+Each sabotage changes one function of the product in a process of its own. Then samples of the campaigns run:
+six drawn file operations of one operation fail by each fault, or all of them where few lead to the changed
+code; if this does not find the sabotage, 150 damaged files of each kind whose code contains the function's
+module are read. Of neighbours and remedies the cases that execute the function run in a project with the
+changed file. A sample ends at its first violation, which finds the sabotage. In brackets: the operation or
+kind, and the cases until then. The same samples without a sabotage have no violation. "None": the sample has
+no violation; "-": not run, or the campaign does not execute the function. Kills, clusters, resizes, memory,
+determinism and attacks are not run: they take minutes for each sabotage.
 """
 
 
@@ -521,15 +522,26 @@ def _sabotages(results: dict[str, Result]) -> Iterator[str]:
     for sabotage in SABOTAGES:
         result = results.get(sabotage.name, {})
         operation = OPERATION + str(sabotage.operation)
-        cells = _found(result.get(operation), sabotage.operation), _found(result.get(DAMAGED))
+        cells = (
+            _found(result.get(operation), sabotage.operation),
+            _found(result.get(DAMAGED)),
+            *(_found(result.get(name), "") for name in (NEIGHBOURS, REMEDIES)),
+        )
         rows.append((sabotage.name, f"`{sabotage.function}`", *cells))
-    yield from table(("sabotage", "function", "file operations", DAMAGED), rows)
+    yield from table(("sabotage", "function", "file operations", DAMAGED, NEIGHBOURS, REMEDIES), rows)
     campaigns = [results.get(sabotage.name, {}).values() for sabotage in SABOTAGES]
     found = sum(any(each["violation"] for each in row) for row in campaigns)
     seconds = sum(each["cpu_seconds"] for row in results.values() for each in row.values())
     commits = sorted({each["commit"] for row in results.values() for each in row.values()})
     yield f"{found} of {len(rows)} are found; {seconds:,.0f} CPU s; commit {', '.join(commits) or 'none'}."
     yield ""
+    unfound = [
+        each for each in SABOTAGES if not any(row["violation"] for row in results.get(each.name, {}).values())
+    ]
+    yield from table(
+        ("not found", "reason, and the test that finds it"),
+        [(each.name, each.unfound or "not run") for each in unfound],
+    )
 
 
 def _found(result: Result | None, operation: str | None = None) -> str:
@@ -538,8 +550,8 @@ def _found(result: Result | None, operation: str | None = None) -> str:
         return "-"
     if result["violation"] is None:
         return f"none in {result['cases']:,} cases"
-    where = operation or result["violation"].split(", case ")[0]
-    return f"found ({where}, {result['cases']:,})"
+    where = result["violation"].split(", case ")[0] if operation is None else operation
+    return f"found ({where}, {result['cases']:,})" if where else f"found ({result['cases']:,})"
 
 
 def _digests(results: dict[str, Result]) -> Iterator[str]:
