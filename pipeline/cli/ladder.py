@@ -1,7 +1,7 @@
 """The command `unseen ladder`."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from unseen.experiments.ladder.picture import Panel, picture
 from unseen.frozen.network import default_network
 from unseen.runtime.errors import UserError
 from unseen.runtime.files import atomic_file, write_json
+from unseen.runtime.text import aligned
 
 RESULT, PICTURE, PAGE = "ladder.json", "ladder.svg", "ladder.html"
 
@@ -80,19 +81,12 @@ def _lines(result: Result, plan: Plan, output: Path) -> Iterator[str]:
     answers, *others = _verdict(result, plan)
     yield answers
     yield ""
-    yield from _table([COLUMNS, *map(cells, result.rungs)])
+    yield from aligned([COLUMNS, *map(cells, result.rungs)])
     yield NOTE
     yield ""
     yield from others
     yield f"Page, picture and all numbers: {output / PAGE}, {PICTURE}, {RESULT}"
     yield f"Search with the chosen model: unseen index PHOTOS CATALOG --model {output / 'model'}"
-
-
-def _table(rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    """Rows of cells in columns."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
 
 
 def _verdict(result: Result, plan: Plan) -> Iterator[str]:

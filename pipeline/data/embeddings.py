@@ -19,9 +19,8 @@ import numpy as np
 import pyarrow as pa
 from jaxtyping import Bool, Float32, Int64
 
-from unseen.data.tables import read_table
+from unseen.data.tables import read_table, write_arrow
 from unseen.runtime.errors import UserError
-from unseen.runtime.files import atomic_file
 from unseen.runtime.sealed import restore
 
 SCHEMA_VERSION = 2  # of the file
@@ -68,12 +67,7 @@ def write(
     if training_protocol != SELECTED:
         metadata["training_protocol"] = training_protocol
     batch = pa.record_batch(columns, names=list(Embeddings._fields[: len(columns)]), metadata=metadata)
-    with (
-        atomic_file(path) as aside,
-        pa.OSFile(str(aside), "wb") as sink,
-        pa.ipc.new_file(sink, batch.schema) as writer,
-    ):
-        writer.write_batch(batch)
+    write_arrow(path, batch)
 
 
 def read(path: Path) -> Embeddings:

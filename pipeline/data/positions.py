@@ -30,9 +30,8 @@ import numpy as np
 import pyarrow as pa
 from jaxtyping import Float32, Int32
 
-from unseen.data.tables import read_table
+from unseen.data.tables import read_table, write_arrow
 from unseen.runtime.errors import UserError
-from unseen.runtime.files import atomic_file
 from unseen.runtime.sealed import restore
 
 SCHEMA_VERSION = 2
@@ -112,12 +111,7 @@ def write(path: Path, positions: Positions) -> None:
         "sha256": _sha256(batch.to_pylist(), queries),
     }
     batch = batch.replace_schema_metadata(metadata)
-    with (
-        atomic_file(path) as aside,
-        pa.OSFile(str(aside), "wb") as sink,
-        pa.ipc.new_file(sink, batch.schema) as writer,
-    ):
-        writer.write_batch(batch)
+    write_arrow(path, batch)
 
 
 def read(path: Path) -> Positions:

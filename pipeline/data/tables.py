@@ -1,4 +1,4 @@
-"""The readers of tables of any tool: Parquet, and Arrow as a file or a stream."""
+"""The readers of tables of any tool: Parquet, and Arrow as a file or a stream. The writer of Arrow files."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from unseen.runtime.errors import UserError
-from unseen.runtime.files import regular
+from unseen.runtime.files import atomic_file, regular
 from unseen.runtime.memory import lacks_memory
 
 ARROW = (".arrow", ".arrows", ".feather", ".ipc")
@@ -67,6 +67,16 @@ def batches(path: Path, columns: list[str], rows: int, remedy: str) -> Iterator[
                 return
             batch.validate(full=True)
         yield batch
+
+
+def write_arrow(path: Path, rows: pa.RecordBatch | pa.Table) -> None:
+    """Replaces a file by rows, uncompressed. Raises UserError as `atomic_file` does."""
+    with (
+        atomic_file(path) as aside,
+        pa.OSFile(str(aside), "wb") as sink,
+        pa.ipc.new_file(sink, rows.schema) as writer,
+    ):
+        writer.write(rows)
 
 
 def _mapped(path: Path) -> pa.Table:

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from jaxtyping import Float16, Float32, Int64, Shaped
 
+from unseen.data.tables import write_arrow
 from unseen.runtime.files import atomic_file, regular
 from unseen.runtime.memory import lacks_memory
 from unseen.runtime.names import printable, say
@@ -33,9 +34,8 @@ class Format(NamedTuple):
 
     suffix: str
     write: Callable[[Path, Sequence[str], np.ndarray], None]
-    digests: Callable[
-        [Path, int], list[str]
-    ]  # file, V; raises ValueError, OSError, ArrowException if damaged
+    # file, V; raises ValueError, OSError, ArrowException if damaged
+    digests: Callable[[Path, int], list[str]]
     rows: Callable[[Path], Rows]
 
 
@@ -176,13 +176,7 @@ def _parquet_rows(path: Path) -> Rows:
 
 
 def _write_arrow(path: Path, digests: Sequence[str], values: Float16[np.ndarray, "N V"]) -> None:
-    table = _columns("values", digests, values)
-    with (
-        atomic_file(path) as aside,
-        pa.OSFile(str(aside), "wb") as file,
-        pa.ipc.new_file(file, table.schema) as writer,
-    ):
-        writer.write_table(table)
+    write_arrow(path, _columns("values", digests, values))
 
 
 def _arrow_digests(path: Path, width: int) -> list[str]:
