@@ -7,7 +7,8 @@ from unseen.config.document import Params
 from unseen.config.inputs import ExportInputs, read_inputs
 from unseen.config.resolve import settings
 from unseen.config.stages import ExportSettings
-from unseen.experiments.folds.member_export import export_member
+from unseen.data.embeddings import write
+from unseen.data.shards import Shards
 from unseen.experiments.folds.members import Member
 from unseen.methods.artifact import training_settings
 from unseen.runtime.stage import main
@@ -21,8 +22,11 @@ def run(dataset: str, method: str, fold: int, seed: int) -> None:
     member = Member(dataset, method, fold, fold, seed)
     threads = training_settings(member.file("models")).threads
     with embedder(export, threads) as embed:
-        output = member.file("embeddings", ".arrow")
-        export_member(Path("data/shards", dataset), member.file("models"), output, embed)
+        shards = Shards(Path("data/shards", dataset))
+        rows = shards.rows("test")
+        vectors = embed(member.file("models"), "weights", shards.directory, rows, "export").embedding
+    sides = shards.is_query[rows], shards.is_gallery[rows]
+    write(member.file("embeddings", ".arrow"), rows, shards.labels[rows], vectors, *sides)
 
 
 if __name__ == "__main__":

@@ -35,11 +35,12 @@ from unseen.experiments.ladder.head import HeadTrainer, require_head
 from unseen.experiments.ladder.head import inputs as head_inputs
 from unseen.experiments.ladder.photos import with_other
 from unseen.experiments.ladder.products import Products, products
-from unseen.frozen.features import features
+from unseen.frozen.embedder import Embedder
 from unseen.frozen.labels import FOLDERS, labelled
 from unseen.frozen.linear import LinearTrainer
 from unseen.frozen.network import Network, write_network
 from unseen.frozen.pictures import Listed
+from unseen.frozen.store import BLOCK, VECTORS, ArrayStore
 from unseen.frozen.tail import AdaptTrainer, tail_of
 from unseen.frozen.tail import inputs as adapt_inputs
 from unseen.frozen.trained import Task, Trained, Trainer
@@ -83,9 +84,8 @@ class Rung(NamedTuple):
     validation: float  # MAP@R on held-out training classes
     test: Metrics  # on the test classes
     seconds: float  # of CPU: features or maps, and trainings
-    difference: Comparison | None = (
-        None  # of MAP@R from the frozen rung of the same size, on the test classes
-    )
+    # of MAP@R from the frozen rung of the same size, on the test classes
+    difference: Comparison | None = None
     validation_difference: Comparison | None = None  # the same on held-out training classes
     outcome: Outcome | None = None  # of the latter, in the family of all trained rungs
     adjusted: float | None = None  # its p value
@@ -303,11 +303,18 @@ def _measured(
     labels: Int64[np.ndarray, "N"],
     folds: Sequence[Int64[np.ndarray, "_"]],
 ) -> _Measured:
+    """The vectors of a model that are in `output` are used again; new ones are added in blocks, so that a
+    killed run continues."""
     begin = time.process_time()
     model = output / f"{MODEL}.{network.size}"
     try:
         write_network(network, model)
-        vectors = features(photos, pictures, model, output / FEATURES, f"ladder: {network.size} pixels")
+        embedder = Embedder(model)
+        store = ArrayStore(output / FEATURES / embedder.fingerprint()[:16], embedder.dim, VECTORS)
+        store.refresh()
+        paths = dict(zip(pictures.sha256, (photos / path for path in pictures.paths), strict=True))
+        store.fill(paths, BLOCK, lambda rows, _: embedder(rows, f"ladder: {network.size} pixels"))
+        vectors = store.rows(pictures.sha256)
     finally:
         shutil.rmtree(model, ignore_errors=True)
     seconds = time.process_time() - begin
