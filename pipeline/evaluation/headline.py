@@ -9,14 +9,8 @@ LEVELS = ("easy_map", "medium_map", "hard_map")  # of the landmark benchmarks
 NAMES = ("recall_at_1", "map_at_r")
 _ENDS = ("_low", "_high")
 FLOOR = "features_"  # prefix of the metrics of the features before training, without a projection
-_NETWORKS = (
-    "last_",
-    "untrained_",
-    FLOOR,
-    "reduced_",
-    "approximate_",
-    "best_on_test_",
-)  # of a metric's prefix
+# prefixes of metrics
+_NETWORKS = ("last_", "untrained_", FLOOR, "reduced_", "approximate_", "best_on_test_")
 
 
 def headline(

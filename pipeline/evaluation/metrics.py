@@ -67,16 +67,15 @@ class PerQuery(NamedTuple):
 def quick_metrics(
     embeddings: Float32[np.ndarray, "N D"],
     labels: Int64[np.ndarray, "N"],
-    recall_at: tuple[int, ...] = (1,),
     label: str | None = None,
     counter: TileCounter = NumpyGallery,
 ) -> dict[str, float]:
-    """Averages over all rows as queries in all other rows: keys recall_at_<K>, r_precision and map_at_r.
+    """Averages over all rows as queries in all other rows: keys recall_at_1, r_precision and map_at_r.
 
     `counter`: as `per_query` takes it. Raises UserError if no class has two rows.
     """
     rows = Rows(np.arange(len(labels), dtype=np.int64), labels, embeddings)
-    return averages(per_query(rows, rows, recall_at, label=label, counter=counter))
+    return averages(per_query(rows, rows, (1,), label=label, counter=counter))
 
 
 def averages(result: PerQuery) -> dict[str, float]:

@@ -105,12 +105,10 @@ class EvaluateBlock(Strict):
     map: bool = True  # also mean average precision over the whole ranking
     nmi: bool = False  # agreement of a k-means clustering with the classes
     class_means: bool = False  # also each metric as a mean over classes instead of queries
-    reduce: Reduce | None = (
-        None  # also reduced embeddings of the selected model, as reduced_<metric> (IRT: PCA 128)
-    )
-    approximate: ApproximateIndex | None = (
-        None  # also an approximate index over the selected model's embeddings
-    )
+    # also reduced embeddings of the selected model, as reduced_<metric> (IRT: PCA 128)
+    reduce: Reduce | None = None
+    # also an approximate index over the selected model's embeddings
+    approximate: ApproximateIndex | None = None
     approximate_sample: Count = 1000  # queries on which the index is compared with exact search
     # metrics of a user (docs/extending.md), by their name
     metrics: dict[Name, AnyMetric] = Field(default={}, exclude_if=operator.not_)

@@ -87,10 +87,8 @@ class _Blocked(Blocked):
             if everywhere:
                 others = (proxy < 0) | (proxy >= len(unit))
                 proxy.clamp_(0, len(unit) - 1)
-            positive = (
-                proxy,
-                order[inside],
-            )  # pairs of a sample with the proxy of its class, except `others`
+            # pairs of a sample with the proxy of its class, except `others`
+            positive = (proxy, order[inside])
             similar = exponent[positive]
             far = similar if others is None else similar.masked_fill(others, torch.inf)  # a power of 0
             positives, positive_weight = _positives(far, positive[0], len(unit), alpha, margin)

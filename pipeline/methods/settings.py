@@ -56,9 +56,8 @@ class Optimizer(Strict):
     epsilon: Positive = 1e-8  # all but sgd; 1 for ProxyNCA++
     momentum: Share = 0.9  # sgd, rmsprop
     nesterov: bool = False  # sgd
-    multipliers: dict[
-        str, Positive
-    ] = {}  # learning-rate factor of a parameter group: backbone, head, proxies
+    # learning-rate factor of a parameter group: backbone, head, proxies
+    multipliers: dict[str, Positive] = {}
     # weight-decay factor of a parameter group
     decay: dict[str, NonNegative] = Field(default={}, exclude_if=operator.not_)
     # pull of the backbone to its initial weights, times the learning rate (L2-SP: Li et al. 2018, eq. 2)
@@ -244,9 +243,8 @@ class CrtRecipe(_Recipe):
     method: Literal["crt"] = "crt"
     backbone: AnyBackbone = Backbone(name="mit_b2")
     embedding: CrtBranch = CrtBranch(prototypes=49, dim=128, loss_weight=1.0)  # sec. 3.3
-    auxiliary: CrtBranch = CrtBranch(
-        prototypes=64, dim=1024, loss_weight=0.1
-    )  # sec. 3.3; 0.9 for SOP and In-Shop
+    # sec. 3.3; 0.9 for SOP and In-Shop
+    auxiliary: CrtBranch = CrtBranch(prototypes=64, dim=1024, loss_weight=0.1)
     # average: pooled branches, the row of table 6 without CRT
     transform: Literal["coded_residual", "average"] = "coded_residual"
     networks: Literal["separate", "shared"] = "separate"  # the embedding network of each prototype (table 7)
@@ -306,9 +304,8 @@ class GspRecipe(_Recipe):
 
     module: ClassVar[str] = "unseen.methods.gsp:Gsp"
     method: Literal["gsp"] = "gsp"
-    backbone: AnyBackbone = Backbone(
-        name="bn_inception", batch_norm="fixed"
-    )  # released code: batch norms are not trainable
+    # released code: batch norms are not trainable
+    backbone: AnyBackbone = Backbone(name="bn_inception", batch_norm="fixed")
     dim: Count | None = 128  # None: no projection; only pooling `gsp` allows it
     pooling: AttributePooling = GspPooling()
     loss: Loss = MultiSimilarityLoss(mining_margin=None)  # released code: no miner

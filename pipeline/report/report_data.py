@@ -39,9 +39,8 @@ class RunResults:
     query_file: Path  # of `queries`; the files of the other networks are in the same directory
     neighbours: pa.Table
     weights: dict[str, Path]  # files of weights in the model directory
-    host: dict[str, Any] | None = (
-        None  # the machine of the training, data/logs/<d>/<m>/<s>.json; None: no log
-    )
+    # the machine of the training, data/logs/<d>/<m>/<s>.json; None: no log
+    host: dict[str, Any] | None = None
     embeddings: Path = Path()  # data/embeddings/<d>/<m>/<s>/test.arrow; the section on own photos reads it
 
 

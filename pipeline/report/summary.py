@@ -21,9 +21,8 @@ NETWORKS = ("selected", "last", "reduced", "approximate", "best_on_test", "featu
 FLOOR = "features"  # the network of the reference without training
 HEADLINE = "map_at_r"  # the strictest of the metrics
 CLASS_MEAN = "class_mean_"  # prefix of a metric that is a mean over classes instead of queries
-PREFIX = {
-    name: "" if name == "selected" else f"{name}_" for name in NETWORKS
-}  # of a network's metrics in the file
+# of a network's metrics in the file
+PREFIX = {name: "" if name == "selected" else f"{name}_" for name in NETWORKS}
 
 
 @dataclass(frozen=True)
@@ -158,7 +157,6 @@ def _rank(name: str) -> tuple[bool, int, int, str]:
     order = ("recall_at_1", HEADLINE, "r_precision", "map")
     metric = name.removeprefix(CLASS_MEAN)
     tail = metric.rpartition("_")[2]
-    place = (
-        order.index(metric) if metric in order else len(order) - metric.endswith("_map")
-    )  # landmark benchmarks
+    # landmark benchmarks
+    place = order.index(metric) if metric in order else len(order) - metric.endswith("_map")
     return metric != name, place, int(tail) if tail.isdigit() else 1000, metric

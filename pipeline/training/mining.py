@@ -48,9 +48,8 @@ def mine(
     embeddings = embedder.embed(rows[needed], f"mine the tuples of epoch {epoch + 1}")
     tuples = torch.zeros(len(plan.pairs), sampler.batch.images_per_class, dtype=torch.int64)
     if worker.rank == 0:
-        placed = np.empty(
-            (len(rows), embeddings.shape[1]), np.float32
-        )  # pages of rows that are not needed stay unused
+        # pages of rows that are not needed stay unused
+        placed = np.empty((len(rows), embeddings.shape[1]), np.float32)
         placed[needed] = embeddings.cpu().numpy()
         tuples = torch.from_numpy(sampler.tuples(plan, placed))
     if world_size() > 1:

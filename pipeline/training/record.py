@@ -21,9 +21,8 @@ class Record:
     best_iteration: int = 0  # its step; the length of the second phase
     best_weights: dict[str, Tensor] = field(default_factory=dict)  # on rank 0
     waited: int = 0  # validations since the best one
-    best_on_test: float | None = (
-        None  # selection metric on the test classes (training.watch_test); it selects nothing
-    )
+    # selection metric on the test classes (training.watch_test); it selects nothing
+    best_on_test: float | None = None
     best_on_test_weights: dict[str, Tensor] = field(default_factory=dict)  # on rank 0
     tuples: dict[int, Tensor] = field(default_factory=dict)  # of the current epoch, if batches are tuples
     seconds: dict[str, float] = field(default_factory=dict)  # per phase

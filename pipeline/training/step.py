@@ -62,9 +62,8 @@ class Step:
     terms: dict[str, float]
     gradient_norm: float
     learning_rate: float  # of a group without a multiplier
-    noise: dict[str, float] = dataclasses.field(
-        default_factory=dict
-    )  # of gradients, if training.gradient_noise is set
+    # of gradients, if training.gradient_noise is set
+    noise: dict[str, float] = dataclasses.field(default_factory=dict)
 
 
 class NotFinite(Exception):

@@ -107,9 +107,8 @@ def propose(
     if not isinstance(setting, IvfPq) or setting.refine is None:
         return np.asarray(index.search(queries, candidates)[1])
     before = index.k_factor
-    index.k_factor = (
-        max(setting.refine, candidates) + 0.5
-    ) / candidates  # FAISS rounds k_factor x candidates down
+    # FAISS rounds k_factor x candidates down
+    index.k_factor = (max(setting.refine, candidates) + 0.5) / candidates
     try:
         return np.asarray(index.search(queries, candidates)[1])
     finally:

@@ -17,10 +17,8 @@ from unseen.report.report_data import RunResults
 from unseen.report.words import name_of, percent
 
 FIRST_QUERIES = 3  # of a group of a gallery; the others are collapsed
-MEASURES = {
-    "ap_at_r": "AP@R",
-    "medium_ap": "AP",
-}  # columns of the per-query files; the first that exists is used
+# columns of the per-query files; the first that exists is used
+MEASURES = {"ap_at_r": "AP@R", "medium_ap": "AP"}
 
 
 @dataclass(frozen=True)

@@ -39,9 +39,8 @@ class Layout(NamedTuple):
     files together."""
 
     files: tuple[str, ...]  # the last file is the official test part
-    names: tuple[
-        str, ...
-    ]  # files with the names of each kind of label, in the order of the bytes of a record
+    # files with the names of each kind of label, in the order of the bytes of a record
+    names: tuple[str, ...]
     labels: tuple[int, ...]  # number of labels of each kind
     per_file: tuple[int, ...]  # number of images
 
