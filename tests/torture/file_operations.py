@@ -175,6 +175,7 @@ class Case:
     def violations(self, number: int, fault: str) -> list[str]:
         """What the fault broke, in one line each."""
         old = self.reset()
+        before = self._partial_files()  # of an earlier case that ended by a kill
         ended = run(self.operation, self.project, number, shim.FAULTS[fault])
         problems = []
         for path in self.stable:
@@ -188,16 +189,17 @@ class Case:
         if fault in shim.ENDS and ended.status != _KILLED:
             problems.append(f"not killed, status {ended.status}")
         if ended.status != _KILLED:
-            problems += [f"{path.name} is left by the error" for path in self._partial_files()]
+            left = self._partial_files() - before
+            problems += [f"{path.name} is left by the error" for path in sorted(left)]
         if ended.status == 0 and any(tree(path) != self.new[path] for path in self.stable):
             problems.append("success without the new bytes")
         return problems + self._violations_of_the_next_run()
 
-    def _partial_files(self) -> list[Path]:
+    def _partial_files(self) -> set[Path]:
         """Those beside the outputs. The writer of checkpoints may not have ended: a run ends by os._exit."""
         scratch = tuple(f"{self.project / name}/" for name in self.operation.scratch)
-        partial = [path for path in self.project.rglob(".*.partial") if path.is_file()]
-        return [path for path in partial if not str(path).startswith(scratch)]
+        partial = {path for path in self.project.rglob(".*.partial") if path.is_file()}
+        return {path for path in partial if not str(path).startswith(scratch)}
 
     def _violations_of_the_next_run(self) -> list[str]:
         state = state_of(self.project, self.operation.unstable)
