@@ -61,10 +61,13 @@ unseen study --list                                      # the list below
   starts none: steps, TFLOP and bytes of a step, memory, and MB for each further image of a batch; hours on
   four GPUs at least (a roofline: a real GPU takes longer), and hours here by a measured step; disk. A step is
   computed with shapes alone, without weights, data or a GPU, in 5 to 30 s, and kept for its recipe. Seconds
-  here are CPU seconds over the threads, as if no other program ran. `python benchmarks/cost.py` compares
-  memory and seconds with those of trainings: 0.92 to 1.06 and 0.88 to 1.01 of them, for 13 methods with 8
-  images. What this machine has too little memory for is an error, which names `train.images_per_pass`. A data
-  set whose size is known after stage ingest is priced as 100 classes with 5,000 images, and named.
+  here are CPU seconds over the threads, as if no other program ran. What this machine has too little memory
+  for is an error, which names `train.images_per_pass`. A data set whose size is known after stage ingest is
+  priced as 100 classes with 5,000 images, and named.
+- `python benchmarks/cost.py` compares the price with trainings of 13 methods with 8 images. In one run on two
+  shared cores it was 0.95 to 1.06 of the measured memory and 0.89 to 1.02 of the measured CPU seconds; the
+  worst is `crt`, with 11% too few seconds (`benchmarks/results.json`). The memory on a CPU contains one
+  fitted factor for all methods, 1.28, for freed blocks that the heap keeps.
 - `unseen claims --study irt-table-9 --photos PHOTOS` trains the rows of some studies as heads on a frozen
   pretrained network, in minutes: [numbers on real photographs](frozen_studies.md).
 
