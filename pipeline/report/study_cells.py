@@ -116,7 +116,7 @@ class StudyTable:
         """The label of the row that the others are compared with, or `its baseline` of several; empty without
         comparisons."""
         methods = {pair.second for pair in self.verdicts.values()}
-        labels = [row.label for row in self.study.rows if row.method in methods]
+        labels = [line.label for line in self.lines if line.method in methods]
         return "its baseline" if len(methods) > 1 else next(iter(labels), "")
 
     @property

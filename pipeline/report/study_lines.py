@@ -14,7 +14,7 @@ from unseen.experiments.catalogue import printed_key
 from unseen.experiments.printed import Number, Row
 from unseen.experiments.printed.model import rows as printed_rows
 from unseen.report.report_data import ReportData
-from unseen.report.sections.published import ENSEMBLES, OurNumbers, differences, numbers_of, unstated
+from unseen.report.sections.published import ENSEMBLES, UNITS, OurNumbers, differences, numbers_of, unstated
 from unseen.report.study_cells import OF_HISTORY, Cell, Column, Line, Ours, is_plain
 from unseen.report.summary import HEADLINE, Summary
 
@@ -92,16 +92,14 @@ def printed_lines(
     """A line per printed row, then one per row of the study that the paper does not print."""
     methods = {row.printed: row.method for row in study.rows if row.printed is not None}
     metrics = tuple(dict.fromkeys(column.metric for column in columns))
-    groups: list[list[Row]] = []  # a line has the groups of columns of one printed row
-    for row in printed:
-        place = next((group for group in groups if _same_line(group, row)), None)
-        if place is None:
-            groups.append([row])
-        else:
-            place.append(row)
+    of_sets: dict[str, list[Row]] = {}  # a row has one label on all data sets
+    for row in printed_of(study):
+        of_sets.setdefault(row.dataset, []).append(row)
+    firsts = [group[0] for rows in of_sets.values() for group in _groups(rows)]
+    labels = {printed_key(row.method, row.recipe): _label(row, firsts) for row in firsts if row.method}
     lines = []
     printed_keys = set()
-    for group in groups:
+    for group in _groups(printed):
         first = group[0]
         key = printed_key(first.method, first.recipe) if first.method else None
         printed_keys.add(key)
@@ -119,10 +117,37 @@ def printed_lines(
                 conditions += differences(row, kinds.get(kind_of(row), kinds["selected"]))
         notes = tuple(dict.fromkeys(row.note for row in group if row.note))
         unknown = unstated(first) if method else ""
-        label = first.name if first.method else f"{first.name} (not trained)"
+        label = _label(first, firsts)
         lines.append(Line(label, method, tuple(cells), tuple(dict.fromkeys(conditions)), unknown, notes))
-    others = [row for row in study.rows if row.printed not in printed_keys]
+    others = [
+        row.model_copy(update={"label": labels.get(row.printed or "", row.label)})
+        for row in study.rows
+        if row.printed not in printed_keys
+    ]
     return (*lines, *own_lines(table, study, columns, others))
+
+
+def _groups(rows: Sequence[Row]) -> list[list[Row]]:
+    """A line of the table has the groups of columns of one printed row."""
+    groups: list[list[Row]] = []
+    for row in rows:
+        place = next((group for group in groups if _same_line(group, row)), None)
+        if place is None:
+            groups.append([row])
+        else:
+            place.append(row)
+    return groups
+
+
+def _label(row: Row, rows: Sequence[Row]) -> str:
+    """The name of a printed row, and the conditions that distinguish it from rows with the same name."""
+    label, alike = row.name, [other for other in rows if other.name == row.name]
+    for condition in ("dim", "backbone", "size"):
+        value = getattr(row, condition)
+        if value is not None and len({getattr(other, condition) for other in alike}) > 1:
+            label += f", {value}{UNITS[condition]}"
+            alike = [other for other in alike if getattr(other, condition) == value]
+    return label if row.method else f"{label} (not trained)"
 
 
 def _same_line(group: Sequence[Row], row: Row) -> bool:

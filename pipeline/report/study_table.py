@@ -6,6 +6,7 @@ means.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from scipy.stats import spearmanr
@@ -124,7 +125,8 @@ def _difference(values: dict[str, float], row: str, baseline: str | None, is_rel
 def points_of(
     table: Numbers, study: StudyInputs, printed: Sequence[Row], columns: Sequence[Column]
 ) -> tuple[Point, ...]:
-    """The points of the chart: the rows that have a number for every axis."""
+    """The points of the chart: the rows that have a number for every axis. The name of a series is what its
+    labels have before the first comma, or else its method and the fields that vary."""
     if not study.axes:
         return ()
     hidden = {*study.axes, *study.tied}
@@ -144,7 +146,7 @@ def points_of(
     }
     kinds = [kind_of(row) for row in printed if study.metric in row.metrics]
     kinds += [column.kind for column in columns if column.metric == study.metric]
-    points = []
+    points, heads = [], dict[str, set[str]]()
     for row in study.rows:
         recipe = table.recipe(row.method)
         place = [at(recipe, field) for field in study.axes]
@@ -158,7 +160,11 @@ def points_of(
         series = ", ".join(parts) or row.like
         printed_value = numbers.get(row.printed) if row.printed is not None else None
         points.append(Point(series, tuple(map(float, place)), ours, printed_value))
-    return tuple(points)
+        heads.setdefault(series, set()).add(row.label.split(", ")[0])
+    names = {series: min(of_series) for series, of_series in heads.items() if len(of_series) == 1}
+    if len(set(names.values())) < len(heads):  # the rows of a series have no name of their own
+        return tuple(points)
+    return tuple(replace(point, series=names[point.series]) for point in points)
 
 
 def _series_part(field: str, value: Any) -> str:

@@ -4,6 +4,7 @@ import statistics
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from unseen.report.report_data import ReportData
 from unseen.report.study_cells import Cell, Column, Line, Ours, Point, StudyTable
 from unseen.report.study_figures import charts
 from unseen.report.study_files import write
+from unseen.report.study_lines import Numbers, printed_lines, printed_of
 from unseen.report.study_table import gains_of, study_table
 from unseen.report.svg import GRID, INK, MUTED, PAPER, SERIES
 
@@ -119,6 +121,26 @@ def test_rows_are_compared_with_the_control_as_one_family(study_inputs: ReportDa
     assert control_of(study_inputs.studies, study_inputs.methods[1:]) is None
     density = study_inputs.studies[0].model_copy(update={"metric": "embedding_density"})
     assert not study_table(study_inputs, "cub", density).verdicts, "a metric without values of queries"
+
+
+def test_a_series_has_the_name_of_the_paper_if_its_rows_have_one(study_inputs: ReportData) -> None:
+    study = study_inputs.studies[0]
+    named = [row.model_copy(update={"label": f"CRT, {row.label}"}) for row in study.rows]
+    points = study_table(study_inputs, "cub", study.model_copy(update={"rows": tuple(named)})).points
+    assert {point.series for point in points} == {"CRT"}
+
+
+@pytest.mark.parametrize("dataset", ["sop", "inshop"])
+def test_rows_with_one_printed_name_have_their_conditions_on_every_data_set(
+    study_inputs: ReportData, dataset: str
+) -> None:
+    study = study_inputs.studies[0].model_copy(update={"paper": "irt", "table": "2", "rows": ()})
+    printed = [row for row in printed_of(study) if row.dataset == dataset]
+    lines = printed_lines(Mock(spec=Numbers), study, printed, (R1,))
+    labels = [line.label for line in lines]
+    assert len(set(labels)) == len(labels) == len(printed)
+    assert {"MS", "NSoftmax, 512 dimensions", "NSoftmax, 2048 dimensions", "HTL (not trained)"} <= set(labels)
+    assert {"XBM, 512 dimensions, googlenet", "XBM, 512 dimensions, bn_inception"} <= set(labels)
 
 
 def test_an_unreliable_number_has_no_difference() -> None:

@@ -23,7 +23,7 @@ from unseen.report.summary import Summary
 from unseen.report.words import listed, name_of, percent, signed_points
 
 ENSEMBLES = {"mlrc-separated": "separated", "mlrc-concatenated": "concatenated"}
-_UNITS = {"backbone": "", "dim": " dimensions", "size": " pixels"}
+UNITS = {"backbone": "", "dim": " dimensions", "size": " pixels"}  # of conditions
 _WORDS = {"backbone": "network", "dim": "dimensions", "size": "image size"}
 _IN_CONDITIONS = ("backbone.name", "dim", "input.size")  # fields that are also conditions of a row
 
@@ -133,9 +133,9 @@ def _changes(report_data: ReportData, dataset: str, method: str) -> list[tuple[s
 
 def differences(row: Row, ours: OurNumbers) -> list[str]:
     """The conditions that differ, one line each."""
-    conditions = [(name, getattr(row, name), ours.conditions[name]) for name in _UNITS]
+    conditions = [(name, getattr(row, name), ours.conditions[name]) for name in UNITS]
     lines = [
-        f"{published}{_UNITS[name]} in the paper, {_text(here)} here"
+        f"{published}{UNITS[name]} in the paper, {_text(here)} here"
         for name, published, here in conditions
         if not _holds(published, here)
     ]
@@ -235,7 +235,7 @@ def _block(
             [
                 *(
                     f"{conditions[name]}{unit}"
-                    for name, unit in _UNITS.items()
+                    for name, unit in UNITS.items()
                     if conditions[name] is not ABSENT
                 ),
                 f"protocol {ours.protocol}",
