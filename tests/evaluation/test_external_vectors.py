@@ -60,7 +60,7 @@ def test_no_neighbours_are_searched_for_metrics_alone(
     def search(*_: Any) -> None:
         raise AssertionError("neighbours were searched")
 
-    monkeypatch.setattr("unseen.evaluation.metrics._exact", search)
+    monkeypatch.setattr("unseen.evaluation.metrics.exact_search", search)
     assert evaluate_vectors(vectors(0.3), LABELS)["queries"] == len(LABELS)
     assert len(evaluate_files([exported / "test.arrow", exported / "test-last.arrow"]).metrics) == 2
 

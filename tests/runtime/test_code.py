@@ -165,7 +165,9 @@ def test_a_change_affects_only_dependent_stages(copy: Path, path: str, stages: s
 def test_templates_belong_to_the_code_of_the_report(copy: Path) -> None:
     names = code_of(copy / "pipeline").closure(["unseen.stages.report"])
     assert [name for name in names if name.endswith(".html")]
-    assert not any(name.startswith(("unseen.config", "unseen.runtime", "unseen.cluster")) for name in names)
+    device = "unseen.runtime.device"  # how numbers are computed
+    rest = [name for name in names if name.split(".")[:3] != device.split(".")]
+    assert not any(name.startswith(("unseen.config", "unseen.runtime", "unseen.cluster")) for name in rest)
 
 
 @pytest.mark.slow
