@@ -16,7 +16,7 @@ from jaxtyping import Float32, Int64
 from unseen.evaluation.evaluate import NEIGHBOURS, with_ends
 from unseen.evaluation.index.exact import exact_search
 from unseen.evaluation.metrics import Rows
-from unseen.evaluation.protocol import INTERVAL, Declared
+from unseen.evaluation.protocol import INTERVAL, Declared, Protocol
 from unseen.evaluation.revisited import LEVELS, PRECISION_AT, Scores, Truth, averages, revisited
 from unseen.evaluation.sides import Sides
 from unseen.evaluation.statistics.intervals import class_intervals
@@ -38,7 +38,7 @@ class LandmarkProtocol(Declared):
     precision_at: tuple[int, ...] = PRECISION_AT
     queries: str = "the images that the ground truth of a benchmark names, cut to their boxes"
     gallery: str = "the database of the same benchmark"
-    normalisation: str = "embeddings are stored as unit vectors in float32"
+    normalisation: str = Protocol.normalisation
     similarity: str = "inner product, accumulated in float64, rounded to float32"
     ties: str = "equal similarities in ascending order of row id"
     search: str = "exact, all gallery rows"

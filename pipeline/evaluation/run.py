@@ -1,8 +1,7 @@
 """The evaluation of one run: all networks with exported embeddings, and all output files."""
 
-import dataclasses
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -15,7 +14,7 @@ from unseen.evaluation.landmarks import LandmarkProtocol, evaluate_landmarks
 from unseen.evaluation.learned_reduction import learned_reduction
 from unseen.evaluation.protocol import Declared, Protocol
 from unseen.evaluation.reduction import Reduction, apply, save
-from unseen.evaluation.settings import EvaluateSettings, Reduce
+from unseen.evaluation.settings import EvaluateSettings
 from unseen.evaluation.sides import Sides, read_sides, sides_of
 from unseen.evaluation.tables import SELECTED, file_of, neighbour_table, query_table, write_table
 from unseen.runtime.errors import UserError
@@ -29,8 +28,6 @@ FILES = {
     "best_on_test": "test-best.arrow",
 }
 OPTIONAL = ("best_on_test",)
-
-P = TypeVar("P", Protocol, LandmarkProtocol)
 
 
 class Evaluation(NamedTuple):
@@ -89,19 +86,11 @@ def _retrieval(
     counter: TileCounter,
 ) -> Evaluation:
     sides = sides_of(selected)
-    protocol = Protocol(
-        "test",
-        settings.recall_at,
-        settings.confidence,
-        settings.seed,
-        _declared_reduction(settings.reduce),
-        selected.training_protocol,
-        metrics={
-            name: part.model_dump(mode="json") | {"definition": part.DEFINITION}
-            for name, part in settings.metrics.items()
-        },
-    )
-    protocol = _with_scales(protocol, selected.scales)
+    own = {
+        name: part.model_dump(mode="json") | {"definition": part.DEFINITION}
+        for name, part in settings.metrics.items()
+    }
+    protocol = Protocol(recall_at=settings.recall_at, metrics=own, **_declared(selected, settings))
     extent = Extent(settings.map, settings.nmi, settings.class_means, settings.metrics, NEIGHBOURS)
     metrics, results = evaluate(sides, others, protocol, extent, counter)
     if settings.approximate is not None:
@@ -125,27 +114,25 @@ def _landmarks(
             "evaluate.metrics does not apply to a set whose ground truth is a table.",
             "Remove evaluate.metrics, or evaluate this data set in another run.",
         )
-    protocol = LandmarkProtocol(
-        "test",
-        settings.confidence,
-        settings.seed,
-        _declared_reduction(settings.reduce),
-        selected.training_protocol,
-    )
-    protocol = _with_scales(protocol, selected.scales)
+    protocol = LandmarkProtocol(**_declared(selected, settings))
     results = evaluate_landmarks(sides_of(selected), others, ground_truth, protocol)
     queries = {SELECTED: results.queries, **results.others}
     return Evaluation(results.metrics, protocol, queries, results.neighbours, reduction)
 
 
-def _declared_reduction(reduce: Reduce | None) -> str:
-    return "none" if reduce is None else f"reduced_*: to {reduce.dim} dimensions, whitening {reduce.whiten}"
-
-
-def _with_scales(protocol: P, scales: tuple[float, ...]) -> P:
-    """The protocol of embeddings that were computed from these scales of each image."""
-    if scales == (1.0,):
-        return protocol
-    listed = ", ".join(f"{scale:g}" for scale in scales)
-    normalisation = f"{protocol.normalisation}, each of its image at scales {listed}"
-    return dataclasses.replace(protocol, normalisation=normalisation)
+def _declared(selected: Embeddings, settings: EvaluateSettings) -> dict[str, Any]:
+    """What both protocols declare."""
+    reduction, normalisation = "none", Protocol.normalisation
+    if settings.reduce is not None:
+        reduction = f"reduced_*: to {settings.reduce.dim} dimensions, whitening {settings.reduce.whiten}"
+    if selected.scales != (1.0,):
+        listed = ", ".join(f"{scale:g}" for scale in selected.scales)
+        normalisation += f", each of its image at scales {listed}"
+    return {
+        "split": "test",
+        "confidence": settings.confidence,
+        "seed": settings.seed,
+        "reduction": reduction,
+        "training_protocol": selected.training_protocol,
+        "normalisation": normalisation,
+    }
