@@ -34,22 +34,8 @@ _PARTIAL = re.compile(r"\..+\.[0-9a-f]{32}\.partial")
 
 
 @contextlib.contextmanager
-def unwritable_is_an_error(path: Path) -> Iterator[None]:
+def unwritable_is_an_error(path: Path | None) -> Iterator[None]:
     """Turns a full disk, a missing permission and a failed device under `path` into a UserError."""
-    with _system_problems_are_errors(path):
-        yield
-
-
-@contextlib.contextmanager
-def unreadable_is_an_error() -> Iterator[None]:
-    """Turns a missing permission, a failed device, and what `regular` refuses into a UserError. A file that
-    does not exist stays a FileNotFoundError."""
-    with _system_problems_are_errors(None):
-        yield
-
-
-@contextlib.contextmanager
-def _system_problems_are_errors(path: Path | None) -> Iterator[None]:
     try:
         yield
     except UserError:
@@ -59,6 +45,12 @@ def _system_problems_are_errors(path: Path | None) -> Iterator[None]:
         if problem is None:
             raise
         raise problem from error
+
+
+def unreadable_is_an_error() -> contextlib.AbstractContextManager[None]:
+    """Turns a missing permission, a failed device, and what `regular` refuses into a UserError. A file that
+    does not exist stays a FileNotFoundError."""
+    return unwritable_is_an_error(None)
 
 
 def system_problem(error: Exception, path: Path | None = None) -> UserError | None:
