@@ -196,7 +196,8 @@ def _latex(caption: str, name: str, places: Sequence[Place], rows: Sequence[str]
     for row in rows:
         texts = [place.texts(row, lambda text: rf"\textbf{{{text}}}", r" $\pm$ ") for place in places]
         cells = [text.replace("%", r"\%") for pair in texts for text in pair]
-        body.append(f"{_escaped(row)} & {' & '.join(cells)} \\\\")
+        # in braces: `[` and `*` after the end of a line are its arguments
+        body.append(f"{{{_escaped(row)}}} & {' & '.join(cells)} \\\\")
     lines = [
         r"\begin{table}",
         r"\centering",

@@ -31,7 +31,7 @@ def test_the_queries_with_the_largest_differences_are_shown(page: Element, proje
         rows = [int(match["data-row"]) for match in query.all("li") if match["class"] != "missing"]
         assert rows == list(neighbours[method][positions[position]][: len(rows)])
         assert method in query.first("figcaption").text()
-    assert section.first("h4").text() == "good is better"
+    assert section.first("h4").text() == "Queries that good ranks better"
 
 
 def test_queries_are_matched_by_id(birds: DataSet) -> None:
