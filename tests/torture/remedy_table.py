@@ -112,9 +112,27 @@ def no_axes(project: Path) -> None:
     params.write_text(params.read_text(encoding="utf-8").replace("\nrun:", "\nruns:"), encoding="utf-8")
 
 
+def damaged_and_staged(project: Path) -> None:
+    """A bit of a shard that a training copies to a local disk."""
+    replaced("params.yaml", "stage_shards:", "stage_shards: ../staged")(project)
+    flipped(f"{SHARDS}/shard-00000.arrow")(project)
+
+
+MADE = "../made"
+# The function that each writer uses, with the error of a full disk.
+FULL_DISK = """python - <<'END'
+import errno
+from pathlib import Path
+from unseen.runtime.files import unwritable_is_an_error
+from unseen.runtime.stage import report_errors
+with report_errors(), unwritable_is_an_error(Path("data/report")):
+    raise OSError(errno.ENOSPC, "No space left on device")
+END
+"""
+
 TABLE = (
     Entry("pipeline/cli/study.py", "starts at: `unseen study {}`, which", NO_REMEDY),
-    Entry("pipeline/cli/at_revision.py", "`git log", NO_REMEDY),
+    Entry("pipeline/cli/at_revision.py", "`git log", (Situation("unseen diff nowhere", again=False),)),
     Entry("pipeline/cli/at_revision.py", "`dvc repro` at that", CHOICE),
     Entry(
         "pipeline/cli/claims.py",
@@ -199,7 +217,11 @@ TABLE = (
     ),
     Entry("pipeline/experiments/claims/results.py", "{} is no", NO_REMEDY),
     Entry("pipeline/experiments/plan/checks.py", "{} input", CHOICE),
-    Entry("pipeline/experiments/selection.py", "`unseen study", CHOICE),
+    Entry(
+        "pipeline/experiments/selection.py",
+        "`unseen study",
+        (Situation("unseen study crt-figure-1 --mini", again=False),),
+    ),
     Entry(
         "pipeline/experiments/selection.py",
         "Restore",
@@ -208,7 +230,11 @@ TABLE = (
     Entry("pipeline/experiments/sweep/outputs.py", "dvc exp", OTHER_DATA),
     Entry("pipeline/experiments/sweep/proposals.py", "Install", INSTALLS),
     Entry("pipeline/frozen/network.py", "Install", INSTALLS),
-    Entry("pipeline/frozen/network.py", "Correct", CHOICE),
+    Entry(
+        "pipeline/frozen/network.py",
+        "Correct",
+        (Situation(f"unseen index photos {CATALOG} --network none", before=PHOTOS, again=False),),
+    ),
     Entry("pipeline/frozen/network.py", "Name the", CHOICE),
     Entry("pipeline/frozen/training_classes.py", "Write", OTHER_DATA),
     Entry("pipeline/methods/artifact.py", "Train the model: ", (Situation(EXPORT, removed(WEIGHTS)),)),
@@ -222,7 +248,11 @@ TABLE = (
             Situation(REPORT, removed("data/analysis/parts/ms/0.json")),
         ),
     ),
-    Entry("pipeline/runtime/files.py", "Make space", OTHER_DATA),
+    Entry(
+        "pipeline/runtime/files.py",
+        "Make space",
+        (Situation(FULL_DISK, words={"NEW_PATH": "../cache"}, again=False),),
+    ),
     Entry("pipeline/runtime/parts.py", "If you trust", CHOICE),
     Entry(
         "pipeline/runtime/sealed.py",
@@ -233,17 +263,40 @@ TABLE = (
             Situation(REPORT, also_in_cache("data/analysis/parts/ms/0.json")),
         ),
     ),
-    Entry("pipeline/runtime/stage.py", "`unseen init", CHOICE),
+    Entry(
+        "pipeline/runtime/stage.py",
+        "`unseen init",
+        (Situation("cd / && unseen run", words={"DIRECTORY": "../other"}, again=False),),
+    ),
     Entry(
         "pipeline/runtime/stage.py",
         "Run it from",
         (Situation("python ../other/stages/report.py", before="cp -r . ../other", again=False),),
     ),
-    Entry("pipeline/runtime/version_lock.py", "`unseen lock`", OTHER_DATA),
+    Entry(
+        "pipeline/runtime/version_lock.py",
+        "`unseen lock`",
+        (
+            Situation(
+                f"cd {MADE} && {STAGE}resolve",
+                replaced(f"{MADE}/unseen.lock", "unseen", "an earlier unseen"),
+                f"rm -rf {MADE} && unseen init {MADE}",
+                {"unseen lock": f"cd {MADE} && unseen lock"},
+            ),
+        ),
+    ),
     Entry("pipeline/training/job.py", "dvc repro", OTHER_DATA),
-    Entry("pipeline/training/staging.py", "Build it again", OTHER_DATA),
+    Entry(
+        "pipeline/training/staging.py",
+        "Build it again",
+        (Situation(f"{STAGE}train parts ms 0", damaged_and_staged),),
+    ),
     Entry("unseen_search/catalog/export_model.py", "pip", INSTALLS),
-    Entry("unseen_search/catalog/files.py", "Build one", NETWORK),
+    Entry(
+        "unseen_search/catalog/files.py",
+        "Build one",
+        (Situation(FIND, before=PHOTOS, words={"PHOTOS": "photos"}),),
+    ),
     Entry(
         "unseen_search/catalog/files.py",
         "Build the catalog",
@@ -253,7 +306,17 @@ TABLE = (
             ),
         ),
     ),
-    Entry("unseen_search/catalog/model_card.py", "Name a file", CHOICE),
+    Entry(
+        "unseen_search/catalog/model_card.py",
+        "Name a file",
+        (
+            Situation(
+                f"unseen export-model {MODEL} exported --metrics params.yaml",
+                words={"evaluate --json": f"evaluate {TEST} --json"},
+                again=False,
+            ),
+        ),
+    ),
     Entry("unseen_search/catalog/model_card.py", "Not measured", CHOICE),
     Entry(
         "unseen_search/catalog/thresholds.py",
