@@ -23,6 +23,7 @@ _WAIT = "UNSEEN_RAY_WAIT"  # seconds to wait for free resources; if it is set, t
 RUN_CLUSTER = "UNSEEN_RUN_CLUSTER"
 _PATIENCE = 20.0  # seconds in which the GCS of RAY_ADDRESS must answer, or those of UNSEEN_RAY_WAIT
 _JOIN = "Start the cluster, correct RAY_ADDRESS, or unset it to run on this machine alone."
+_RAYLET_ENDED = "Raylet is terminated."  # begins a message of Ray with the log of the raylet of a lost node
 _RUN_AGAIN = "Run the same command again; data/state/logs/cluster.log has its output."
 # In which resources must become free for a training that `claim` found free. Ray's default of 60 is too short
 # where other processes are busy. A cluster of several stages or jobs keeps it: one of them may have taken the
@@ -219,9 +220,33 @@ def _joined(address: str, of_the_run: bool) -> Iterator[str]:
             with ends_without(lambda: _refuses(address), ended):
                 yield "this machine"
         else:
-            yield f"the cluster at {address}"
+            with _without_logs_of_raylets():
+                yield f"the cluster at {address}"
     finally:
         ray.shutdown()
+
+
+@contextlib.contextmanager
+def _without_logs_of_raylets() -> Iterator[None]:
+    """When a node leaves, Ray prints the last lines of the log of its raylet on every driver, by an internal
+    function: here not, because the stage names the node (`lost_nodes`). Where Ray's internals differ, Ray
+    prints them."""
+    from ray._private import worker
+
+    original = getattr(worker, "print_to_stdstream", None)
+    if original is None:
+        yield
+        return
+
+    def without_logs(message: dict[str, Any], *options: Any, **more: Any) -> None:
+        if not any(line.startswith(_RAYLET_ENDED) for line in message["lines"]):
+            original(message, *options, **more)
+
+    worker.print_to_stdstream = without_logs
+    try:
+        yield
+    finally:
+        worker.print_to_stdstream = original
 
 
 @contextlib.contextmanager

@@ -162,8 +162,8 @@ def _resume(run: TrainingRun, saved: State) -> TrainingRun:
     if run.worker.rank == 0:
         if run.job.outputs is not None:
             _check_untrained(run)
-        workers = f" with {run.worker.world} workers" if run.worker.world > 1 else ""
-        say(f"resuming at step {record.total} from {run.state}{workers}")
+        workers = f"{run.worker.world} worker{'s' * (run.worker.world > 1)}"
+        say(f"resuming at step {record.total} from {run.state} with {workers}")
     return run
 
 

@@ -307,3 +307,58 @@ def test_refuses_a_small_or_busy_cluster(
         assert f"waiting for 2 x (1 CPU) on {name}" in capsys.readouterr().err
         ray.kill(holder)
         assert cluster.claim(2, 1, "no") == {"CPU": 1.0}
+
+
+def test_names_the_versions_of_another_ray(monkeypatch: pytest.MonkeyPatch) -> None:
+    import ray
+    from ray._private.utils import check_version_info, compute_version_info
+
+    _, python = compute_version_info()
+    other = {"ray_version": "2.9.0", "python_version": python}
+    monkeypatch.setattr(
+        ray, "init", lambda *_, **__: check_version_info(other, "node 10.0.0.5", raise_on_mismatch=True)
+    )
+    monkeypatch.setattr(module, "_check", lambda _: None)
+    monkeypatch.setenv("RAY_ADDRESS", "10.0.0.1:6379")
+    with pytest.raises(UserError) as caught, connection(1):
+        pass
+    what = "RAY_ADDRESS is 10.0.0.1:6379, but the cluster cannot be joined: Version mismatch: "
+    assert caught.value.what.startswith(what)
+    for part in ("Ray: 2.9.0", f"Ray: {ray.__version__}", f"Python: {python}", "node 10.0.0.5"):
+        assert part in caught.value.what
+    assert "\n" not in caught.value.what
+    assert caught.value.remedy == "Install the same versions here and there."
+
+
+def test_prints_no_log_of_a_raylet_that_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The message is the one that an agent of Ray publishes; a driver prints it as below."""
+    import ray
+    from ray._private import process_watcher, worker
+
+    (tmp_path / "raylet.out").write_text("a line\n[state-dump] NodeManager:\n")
+    published = []
+    monkeypatch.setattr(
+        "ray._private.utils.publish_error_to_driver", lambda _, message, **__: published.append(message)
+    )
+    process_watcher.report_raylet_error_logs(str(tmp_path), SimpleNamespace())
+    published.append("Another error.")
+    monkeypatch.setattr(ray, "init", lambda *_, **__: None)
+    monkeypatch.setattr(worker, "stdout_deduplicator", SimpleNamespace(deduplicate=lambda data: [data]))
+
+    def driver_prints() -> str:
+        capsys.readouterr()
+        for message in published:
+            data = {"lines": [message], "pid": "raylet", "is_err": False}
+            worker.print_to_stdstream(data, ignore_prefix=False)
+        return capsys.readouterr().out
+
+    before = driver_prints()
+    assert "[state-dump]" in before
+    assert "Another error." in before
+    with module._joined("10.0.0.1:6379", of_the_run=False):
+        during = driver_prints()
+    assert "[state-dump]" not in during
+    assert "Another error." in during
+    assert "[state-dump]" in driver_prints()
