@@ -7,7 +7,8 @@ Required:
     after the fault    each output has its old bytes or its new bytes; a directory may be at .NAME.replaced,
                        from where the next run restores it
     the message        an error ends with one message and without a traceback, and leaves no partial file
-    the next run       succeeds, has the bytes of an undisturbed run, and leaves no partial file
+    the next run       succeeds, has the bytes of an undisturbed run and the permissions of new files, and
+                       leaves no partial file
 
 The next run is omitted if every file has the content that it had before an earlier next run, which succeeded:
 most errors leave the old files.
@@ -153,6 +154,8 @@ class Case:
             (shutil.copytree if path.is_dir() else shutil.copy2)(path, target)
         self.reset()
         self.operations = run(operation, project).operations  # of a run that replaces its outputs
+        os.umask(umask := os.umask(0))
+        self.umask = umask
         self.succeeds: set[str] = set()  # states from which a run was as it should be
 
     def reset(self) -> dict[Path, Tree]:
@@ -209,6 +212,12 @@ class Case:
         problems = []
         if ended.status != 0:
             problems.append(f"the next run fails: {_last_line(ended)}")
+        problems += [
+            f"{file.name} has other permissions than a new file"
+            for path in self.stable
+            for file in (files_of(path) if path.exists() else [])
+            if file.stat().st_mode & 0o777 != 0o666 & ~self.umask
+        ]
         problems += [
             f"{path.name} differs after the next run" for path in self.stable if tree(path) != self.new[path]
         ]

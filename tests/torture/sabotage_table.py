@@ -135,6 +135,7 @@ SABOTAGES = (
         "partial.unlink(missing_ok=True)",
         "pass",
         _RECORDS,
+        every_point=True,
     ),
     Sabotage(
         "partial files of killed writers kept",
@@ -159,7 +160,7 @@ SABOTAGES = (
         "replaced.replace(path)",
         "pass",
         _RECORDS,
-        every_point=True,
+        unfound="readers and the next writer look there, too; `test_files.py`",
     ),
     Sabotage(
         "replaced directory not deleted",
@@ -313,7 +314,7 @@ SABOTAGES = (
         "checkpoints.save(iteration, state, parts)",
         "checkpoints.save(iteration, *_copies(run))",
         _TRAIN,
-        every_point=True,
+        unfound="the writer seldom starts after the next step; `test_background.py`",
     ),
     Sabotage(
         "old checkpoints removed before the new one",
@@ -331,7 +332,7 @@ SABOTAGES = (
         'path.replace(path.with_name(f".{path.name}.{uuid.uuid4().hex}.removed"))',
         "shutil.rmtree(path)",
         _TRAIN,
-        every_point=True,
+        unfound="the outputs are complete before the removal; `test_state.py`",
     ),
     Sabotage(
         "steps not seeded",
