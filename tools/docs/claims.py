@@ -213,6 +213,7 @@ def _rates(judged: dict[str, Claim], setting: WholePhotos, results: WholeResults
     yield (
         "The rates that were chosen for the first and the second arm, and the effect if both arms have the "
         "same rate: on the classes that choose, with one seed, so that the interval is over classes alone. "
+        "A metric of a training as a whole has none with one training. "
         f"The effect has one sign at all rates for {len(equal)} of {len(judged)} claims"
         f"{': ' if equal else ''}{', '.join(equal)}. The effect of another "
         "claim depends on the rate. An arm with the largest rate may have a better one beyond it."
@@ -296,8 +297,12 @@ def _effect(claim: Claim, result: Effect) -> str:
     if claim.metric == "log_backward_seconds" and result.low is not None and result.high is not None:
         middle, low, high = (math.exp(value) for value in (result.difference, result.low, result.high))
         text = f"{middle:.2f} [{low:.2f}, {high:.2f}]"
+    elif claim.metric in OF_CLASSES:
+        text = change(result)
     else:
-        text = change(result) if claim.metric in OF_CLASSES else change(result, 1.0, 5)
+        text = (
+            change(result, 1.0, 5) if result.low is not None else f"{result.difference:+.5f} [one training]"
+        )
     p_value = result.p_value if isinstance(result, Comparison) else None
     return text if p_value is None else f"{text}, p {p_value:.2g}"
 

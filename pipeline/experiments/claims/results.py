@@ -21,7 +21,7 @@ class Effect(Strict):
     """second - first."""
 
     difference: float
-    low: float | None  # None: too few classes for an interval
+    low: float | None  # None: too few classes for an interval, or one training and a metric without classes
     high: float | None
 
 

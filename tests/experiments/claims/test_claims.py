@@ -1,5 +1,6 @@
 """The table of claims, a run on drawn photos, and the page of the committed results."""
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -114,6 +115,12 @@ def test_the_page_has_the_committed_results() -> None:
     assert (ROOT / "docs/claims.md").read_text(encoding="utf-8") == markdown(
         load(), read(WHOLE_PHOTOS, WholeResults)
     )
+
+
+def test_a_metric_without_classes_has_no_interval_with_one_training() -> None:
+    page = (ROOT / "docs/claims.md").read_text(encoding="utf-8")
+    rows = [line for line in page.splitlines() if re.match(r"\| crt-(density|decay) \| x\d+, x\d+ \|", line)]
+    assert [row.count("[one training]") for row in rows] == [3, 3]
 
 
 def test_the_page_counts_the_arms_above_the_floor() -> None:
