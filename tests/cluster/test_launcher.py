@@ -41,6 +41,17 @@ JOINED = """
         print("joined", flush=True)
         time.sleep(200)
 """
+CLOSING = """
+    from unseen.cluster import run_cluster
+    from unseen.runtime import stage
+    stage._GRACE = 100.0  # a busy machine needs more than the 5 s of a run
+    start = run_cluster.start_closing
+    def start_closing():
+        start()
+        print("closing", flush=True)
+    run_cluster.start_closing = start_closing
+    run_cluster.main()
+"""
 HOLDER = """
     import json, time
     from pathlib import Path
@@ -163,7 +174,7 @@ def test_a_signal_after_the_end_of_the_input_leaves_no_directory(short_directory
     environment = {key: value for key, value in os.environ.items() if not key.startswith("RAY_")}
     environment |= {"PYTHONPATH": str(ROOT), "RAY_TMPDIR": str(short_directory), PARENT: str(os.getpid())}
     process = subprocess.Popen(
-        [sys.executable, "-m", "unseen.cluster.run_cluster", "2"],
+        [sys.executable, "-c", textwrap.dedent(CLOSING), "2"],
         env=environment,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -173,9 +184,9 @@ def test_a_signal_after_the_end_of_the_input_leaves_no_directory(short_directory
     assert process.stdout.readline()
     assert len(list(short_directory.iterdir())) == 1
     process.stdin.close()
-    time.sleep(0.03)
+    assert process.stdout.readline() == b"closing\n"
     process.send_signal(signal.SIGTERM)
-    process.wait(timeout=30)
+    process.wait()
     process.stdout.close()
     deadline = time.monotonic() + 30
     while list(short_directory.iterdir()) and time.monotonic() < deadline:

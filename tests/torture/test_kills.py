@@ -7,8 +7,10 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -64,7 +66,7 @@ def test_shared_memory_of_other_programs_is_not_visible() -> None:
     assert process.stdout == "set()\n", process.stderr
 
 
-# Writes its output for a second; without torch, so that a kill costs little.
+# Without torch, so that a kill costs little. If a file `hold` exists, the stage deletes it and does not end.
 STAGE = """
 import time
 from pathlib import Path
@@ -74,7 +76,9 @@ from unseen.runtime.stage import main
 def run() -> None:
     with atomic_file(Path("data/metrics/out.json")) as path:
         path.write_text("{")
-        time.sleep(2)
+        if Path({hold!r}).exists():
+            Path({hold!r}).unlink()
+            time.sleep(600)
         path.write_text("{}")
 
 if __name__ == "__main__":
@@ -92,23 +96,38 @@ stages:
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="needs Linux")
-def test_a_kill_ends_a_stage_and_the_next_run_repairs_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_kill_ends_a_stage_and_the_next_run_repairs_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hold = tmp_path / "hold"
+
+    def sleep(seconds: float) -> None:
+        """The kill comes when the stage has written half of its output."""
+        if hold.exists():
+            assert numbered.within(120, lambda: not hold.exists())
+        else:
+            time.sleep(seconds)
+
+    monkeypatch.setattr(kills, "time", SimpleNamespace(monotonic=time.monotonic, sleep=sleep))
     monkeypatch.setattr(kills, "drawn", lambda number: ("resolve", random.Random(number)))
-    number = next(number for number in range(10_000) if _kills_a_stage_late(random.Random(number)))
+    monkeypatch.setattr(kills, "shared_memory", set)  # that of other programs comes and goes
+    monkeypatch.setattr(kills, "shared_memory_left", lambda before: [])
+    number = next(number for number in range(100) if _kills_a_stage(random.Random(number)))
     with miniature.project() as copy:
-        (copy.path / "stages/resolve.py").write_text(STAGE, encoding="utf-8")
+        stage = STAGE.replace("{hold!r}", repr(str(hold)))
+        (copy.path / "stages/resolve.py").write_text(stage, encoding="utf-8")
         (copy.path / "dvc.yaml").write_text(GRAPH, encoding="utf-8")
         campaign = kills.Campaign(copy, ("resolve",))
+        hold.touch()
         description, problems = campaign.kill(number)
         assert (copy.path / "data/metrics/out.json").read_text(encoding="utf-8") == "{}"
     assert description == "dvc repro --single-item --force resolve, stage, SIGKILL"
     assert problems == []
 
 
-def _kills_a_stage_late(draw: random.Random) -> bool:
-    """Whether the kill ends the stage by SIGKILL after two thirds of its time."""
-    target, sent = draw.choice(kills.TARGETS), draw.choice(kills.SIGNALS)
-    return (target, sent) == ("stage", signal.SIGKILL) and 0.6 < draw.random() < 0.7
+def _kills_a_stage(draw: random.Random) -> bool:
+    """Whether the kill ends the stage by SIGKILL."""
+    return (draw.choice(kills.TARGETS), draw.choice(kills.SIGNALS)) == ("stage", signal.SIGKILL)
 
 
 def test_the_campaign_runs_only_kills_without_a_record_of_the_present_code(
