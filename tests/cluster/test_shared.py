@@ -15,7 +15,7 @@ from tests.torture.results import ROOT
 from tests.training.jobs import write_tiny_set
 
 _NAMESPACE = ("unshare", "--map-root-user", "--mount")
-# A stage on a head without CPUs and a node where the directories `hidden` are empty.
+# Statements on a head without CPUs and a node where the directories `hidden` are empty.
 _STAGE = """
     import os
     import subprocess
@@ -29,7 +29,7 @@ _STAGE = """
     from unseen.runtime.errors import UserError
     from tests.training.jobs import job, recipe
 
-    statement, root, *hidden = sys.argv[1:]
+    statements, root, *hidden = sys.argv[1:]
     store = 80 * 2**20
     head = {"num_cpus": 0, "object_store_memory": store, "include_dashboard": False}
     cluster = Cluster(initialize_head=True, head_node_args=head)
@@ -42,9 +42,11 @@ _STAGE = """
     )
     os.environ |= {"RAY_ADDRESS": cluster.address, "UNSEEN_RAY_WAIT": "200"}
     try:
-        exec(statement)
-    except UserError as error:
-        print(error)
+        for statement in statements.splitlines():
+            try:
+                exec(statement)
+            except UserError as error:
+                print(error)
     finally:
         node.terminate()
         node.wait()
@@ -54,35 +56,30 @@ _STAGE = """
 
 @pytest.mark.ray
 @pytest.mark.timeout(400)
-@pytest.mark.parametrize(
-    ("statement", "absent"),
-    [
-        (
-            'run_training(job(Path(root), recipe("baseline")), TrainSettings(workers=2, gpu="no"))',
-            "{project}/data/shards/tiny",
-        ),
-        ('run_on_a_node("evaluate", ("tiny", "baseline", "0"), 2)', "{code}/__init__.py"),
-        ("embedding_workers(ExportSettings(workers=2), 1).__enter__()", "{code}/__init__.py"),
-    ],
-    ids=["train", "evaluate", "export"],
-)
-def test_a_node_without_the_project_is_named_although_it_cannot_import_it(
-    tmp_path: Path, statement: str, absent: str
-) -> None:
+def test_a_node_without_the_project_is_named_although_it_cannot_import_it(tmp_path: Path) -> None:
     if sys.platform != "linux" or subprocess.run([*_NAMESPACE, "true"], check=False).returncode:
         pytest.skip("no permission to create a mount namespace")
     write_tiny_set(tmp_path)
     code = ROOT / "pipeline"
+    absent = {
+        'run_training(job(Path(root), recipe("baseline")), TrainSettings(workers=2, gpu="no"))': (
+            f"{tmp_path}/data/shards/tiny"
+        ),
+        'run_on_a_node("evaluate", ("tiny", "baseline", "0"), 2)': f"{code}/__init__.py",
+        "embedding_workers(ExportSettings(workers=2), 1).__enter__()": f"{code}/__init__.py",
+    }
     with TemporaryDirectory(prefix="us-", dir="/tmp") as temporary:
         process = subprocess.run(
-            [sys.executable, "-c", textwrap.dedent(_STAGE), statement, tmp_path, tmp_path, code],
+            [sys.executable, "-c", textwrap.dedent(_STAGE), "\n".join(absent), tmp_path, tmp_path, code],
             env=os.environ | ENVIRONMENT | {"PYTHONPATH": str(ROOT), "RAY_TMPDIR": temporary},
             capture_output=True,
             text=True,
             check=False,
         )
     assert process.returncode == 0, process.stderr
-    path = absent.format(project=tmp_path, code=code)
-    expected = f"Node {socket.gethostname()} of the cluster does not have {path}, which"
-    assert process.stdout.splitlines()[-2].startswith(expected), process.stdout + process.stderr
-    assert "same path" in process.stdout.splitlines()[-1]
+    messages = [line for line in process.stdout.splitlines() if line.startswith("Node ")]
+    assert len(messages) == len(absent), process.stdout + process.stderr
+    for message, path in zip(messages, absent.values(), strict=True):
+        expected = f"Node {socket.gethostname()} of the cluster does not have {path}, which"
+        assert message.startswith(expected)
+    assert process.stdout.count("same path") == len(absent)
