@@ -46,23 +46,24 @@ ENVIRONMENT = {
 }
 
 
-_LONGEST = ("graph", "ray", "report")  # start first
-
-
 @cache
-def _group(nodeid: str) -> str:
-    """The tests that one process runs, because they share what a fixture builds: those of the graph, of the
-    cluster, of the report, or of a file."""
+def _group(nodeid: str) -> tuple[int, str]:
+    """(order, name) of the tests that one process runs because they share what a fixture builds: a copy of
+    the project, the cluster, the report, or something of a file. The README has a copy of its own, because
+    its commands take as long as the other tests of the graph. Tests that wait for processes start first; the
+    others use the cores beside them and fill the end of the run."""
     file = nodeid.partition("::")[0]
-    folder = file.split("/")[1]
-    if folder in ("graph", "report"):
-        return folder
-    return "ray" if "pytest.mark.ray" in (TESTS.parent / file).read_text(encoding="utf-8") else file
+    folder, text = file.split("/")[1], (TESTS.parent / file).read_text(encoding="utf-8")
+    if folder == "graph":
+        return 0, file if file.endswith("test_readme.py") else folder
+    if "pytest.mark.ray" in text or folder == "torture":
+        return 1, "cluster" if "cluster_address" in text or "ray_cluster" in text else file
+    return (2, folder) if folder == "report" else (3, file)
 
 
 class _ByGroup(LoadScopeScheduling):
     def _split_scope(self, nodeid: str) -> str:
-        return _group(nodeid)
+        return _group(nodeid)[1]
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling:
@@ -71,8 +72,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeSch
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    ranks = {group: rank for rank, group in enumerate(_LONGEST)}
-    items.sort(key=lambda item: ranks.get(_group(item.nodeid), len(ranks)))
+    items.sort(key=lambda item: _group(item.nodeid)[0])
 
 
 @pytest.fixture(scope="session")
