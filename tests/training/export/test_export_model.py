@@ -106,6 +106,7 @@ def test_writes_files_of_their_rows_and_networks(project: Path) -> None:
         assert rows.label.tolist() == shards.labels[rows.row_id].tolist()
         assert rows.is_query.tolist() == [row % 3 > 0 for row in rows.row_id]
         assert rows.is_gallery.all()
+        assert rows.training_protocol == "selected"
         method = load_network(model, network).method
         for images, ids in EvalLoader(shards, rows.row_id, recipe().input, 1):
             with torch.no_grad():
@@ -117,14 +118,8 @@ def test_writes_files_of_their_rows_and_networks(project: Path) -> None:
     )
     assert np.abs(selected - last).max() > 0.01
     assert np.abs(selected - untrained).max() > 0.01
-
-
-@pytest.mark.slow
-def test_the_stage_writes_the_positions_of_test_images(project: Path) -> None:
-    run("tiny", "baseline", 0)
     positions = read_positions(project / "data/positions/tiny/baseline/0.arrow")
-    rows = read(directory(project) / "test.arrow").row_id.tolist()
-    assert {each.row_id for each in positions.maps} <= set(rows)
+    assert {each.row_id for each in positions.maps} <= set(shards.rows("test"))
     assert len({each.row_id for each in positions.maps if each.reference is None}) == TEST
 
 
@@ -139,14 +134,13 @@ def test_the_best_iterate_on_test_has_its_own_file(project: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("protocol", ["selected", "published"])
-def test_embeddings_name_the_protocol_of_the_training(project: Path, protocol: str) -> None:
+def test_embeddings_name_the_protocol_of_the_training(project: Path) -> None:
     settings = recipe().model_dump(mode="json")
-    settings["training"]["protocol"] = protocol
+    settings["training"]["protocol"] = "published"
     model = project / "data/models/tiny/baseline/0"
     save_recipe(model / "recipe.json", parse_recipe(settings), "tiny", 0, 3, TRAIN)
     run("tiny", "baseline", 0)
-    assert {read(directory(project) / f"{name}.arrow").training_protocol for name in FILES} == {protocol}
+    assert {read(directory(project) / f"{name}.arrow").training_protocol for name in FILES} == {"published"}
 
 
 def test_the_stage_embeds_at_the_scales_of_its_settings(
