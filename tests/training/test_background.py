@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -85,12 +86,14 @@ def test_steps_do_not_wait_for_a_slow_writer(root: Path, monkeypatch: pytest.Mon
 @pytest.mark.slow
 def test_a_checkpoint_contains_the_values_of_its_step(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A writer that begins after later steps writes the state before them."""
-    save, step, later = Checkpoints.save, loop.train_step, threading.Event()
+    start, step, later = Background.start, loop.train_step, threading.Event()
 
-    def late(checkpoints: Checkpoints, iteration: int, *content: Any) -> None:
-        assert iteration == 2
-        assert later.wait(60)
-        save(checkpoints, iteration, *content)
+    def late(background: Background, write: Callable[[], None]) -> None:
+        def begin() -> None:
+            assert later.wait(60)
+            write()
+
+        start(background, begin)
 
     def train_step(*arguments: Any) -> Any:
         if arguments[1].step == 4:
@@ -102,7 +105,7 @@ def test_a_checkpoint_contains_the_values_of_its_step(root: Path, monkeypatch: p
     straight = output_bytes(training_job)
     monkeypatch.setattr(resume, "LARGE", 1)
     with monkeypatch.context() as patch:
-        patch.setattr(Checkpoints, "save", late)
+        patch.setattr(Background, "start", late)
         patch.setattr(loop, "train_step", train_step)
         with pytest.raises(Killed):
             loop.train(training_job, 0, 1, CPU)
