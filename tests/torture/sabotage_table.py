@@ -349,7 +349,7 @@ SABOTAGES = (
         "load_saved_state(run.method, record.best_weights)",
         "pass",
         _TRAIN,
-        unfound="every run has the same wrong output; `test_train_stage.py`",
+        unfound="every run has the same wrong output; `test_loop.py`",
     ),
     Sabotage(
         "identity of a run without its code",
