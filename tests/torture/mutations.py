@@ -279,7 +279,6 @@ def kinds(folder: Path) -> dict[str, Kind]:
             [read_training_checkpoint],
             ("unseen.training.checkpoint",),
             damaged,
-            is_own=True,
         ),
         "pickled ground truth": Kind(
             seeds.pickles(),
