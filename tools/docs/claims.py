@@ -6,6 +6,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from statistics import fmean
+from textwrap import wrap
 from typing import get_args
 
 from tools.docs.markdown import wrapped
@@ -131,7 +132,8 @@ def _whole_photos(
     yield "results, with the `--weights` above:"
     yield ""
     yield "```bash"
-    yield f"unseen claims {' '.join(judged)} \\"
+    command = f"unseen claims {' '.join(judged)}"
+    yield from (f"{line} \\" for line in wrap(command, 106, subsequent_indent="  ", break_on_hyphens=False))
     yield f"  --whole {' '.join(f'--photos {name}' for name in sets)} --seeds {results.seeds} \\"
     yield f"  --splits {places // len(sets)} --at-most {results.at_most}"
     yield "```"
