@@ -3,6 +3,10 @@ there, as a process of its own, with the same bytes. DVC and the waiting stage r
 
 The process has the environment of the node, but the number of threads of the run (`_THREADS`): Ray sets
 OMP_NUM_THREADS to the CPUs of a task.
+
+Stage evaluate, which counts ranks on a GPU where FAISS and torch have one, reserves a GPU of the cluster if
+one is free, it compares more than `GPU_PAIRS` pairs of vectors, and train.gpu is not no. The ranks are equal.
+Other tasks see no GPU.
 """
 
 import functools
@@ -17,11 +21,16 @@ from pathlib import Path
 
 from unseen.cluster.connection import alive_nodes, cluster_address, connection, lost_nodes
 from unseen.cluster.shared import require_shared, require_shared_on_nodes
+from unseen.config.document import Params
 from unseen.config.inputs import TrainInputs, resolved
+from unseen.config.resolve import settings
+from unseen.config.stages import TrainSettings
+from unseen.data.tables import read_table
 from unseen.runtime import stage
 from unseen.runtime.errors import UserError
 from unseen.runtime.names import say
 
+GPU_PAIRS = 10**10  # a few minutes of one core
 _RETRIES = 2  # of a task whose worker died, as of a training
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_WAIT_POLICY")
 
@@ -40,18 +49,28 @@ def main(run: Callable[..., None], *axes: str) -> None:
     @functools.wraps(run)  # argparse shows its docstring
     def submit(dataset: str, method: str, seed: int) -> None:
         training = resolved(TrainInputs, "train", dataset, method).settings.recipe.training
-        status = run_on_a_node(name, (dataset, method, str(seed)), training.threads)
+        cell = (dataset, method, str(seed))
+        status = run_on_a_node(name, cell, training.threads, uses_gpu(name, cell))
         if status:
             raise SystemExit(status)
 
     stage.main(submit, *axes)
 
 
-def run_on_a_node(name: str, cell: Sequence[str], cpus: int) -> int:
-    """The exit status of stage `name` of `cell`, run on a node as a task of `cpus` CPUs. Its output is
-    written to standard error as it appears.
+def uses_gpu(name: str, cell: Sequence[str]) -> bool:
+    """Whether stage `name` of `cell` reserves a GPU if one is free."""
+    if name != "evaluate" or settings(Params(), "train", TrainSettings).gpu == "no":
+        return False
+    tables = Path("data/embeddings", *cell).glob("test*.arrow")
+    rows = [read_table(path, "Run `dvc repro` to export it again.").num_rows for path in tables]
+    return max(rows, default=0) ** 2 > GPU_PAIRS
 
-    Waits until the CPUs are free. A task whose worker or node died starts again, at most `_RETRIES` times.
+
+def run_on_a_node(name: str, cell: Sequence[str], cpus: int, large: bool = False) -> int:
+    """The exit status of stage `name` of `cell`, run on a node as a task of `cpus` CPUs, if it is
+    `large` with a free GPU. Its output is written to standard error as it appears.
+
+    Waits until they are free. A task whose worker or node died starts again, at most `_RETRIES` times.
     Raises UserError for a cluster without the resources, for a node without the project, and for a stage that
     a signal ended.
     """
@@ -59,12 +78,14 @@ def run_on_a_node(name: str, cell: Sequence[str], cpus: int) -> int:
     with connection(1, gpu=False) as cluster:
         nodes: dict[str, str] = {}
         for number in itertools.count():
-            bundle = cluster.claim(1, cpus, "no", nodes if number else None)
+            gpu = "auto" if large and _free_gpus() else "no"
+            bundle = cluster.claim(1, cpus, gpu, nodes if number else None)
             nodes = alive_nodes()
             require_shared_on_nodes(bundle)
-            say(f"{title}: starting on {cluster.name} with {cpus} CPUs ...")
+            with_gpu = " and a GPU" if "GPU" in bundle else ""
+            say(f"{title}: starting on {cluster.name} with {cpus} CPUs{with_gpu} ...")
             try:
-                return _output(name, cell, cpus)
+                return _output(name, cell, bundle)
             except _WorkerDied as error:
                 if number == _RETRIES:
                     lost = lost_nodes(nodes)
@@ -77,19 +98,28 @@ def run_on_a_node(name: str, cell: Sequence[str], cpus: int) -> int:
     raise AssertionError("the loop above returns or raises")
 
 
+def _free_gpus() -> int:
+    import ray
+
+    return int(ray.available_resources().get("GPU", 0))
+
+
 class _WorkerDied(Exception):
     """Ray lost the worker or the node of the task."""
 
 
-def _output(name: str, cell: Sequence[str], cpus: int) -> int:
-    """Runs the task, writes the lines of its output, and returns the exit status of the stage."""
+def _output(name: str, cell: Sequence[str], bundle: Mapping[str, float]) -> int:
+    """Runs the task with the resources of `bundle`, writes the lines of its output, and returns the exit
+    status of the stage."""
     import ray
 
     threads = {variable: os.environ.get(variable) for variable in _THREADS}
     # Not repeated by Ray, which would omit as many lines as the first attempt had written.
-    task = ray.remote(num_cpus=cpus, num_gpus=0, max_retries=0, num_returns="streaming")(_task)
+    gpus = int(bundle.get("GPU", 0))
+    options = {"num_cpus": bundle["CPU"], "num_gpus": gpus, "max_retries": 0, "num_returns": "streaming"}
+    task = ray.remote(**options)(_task)
     try:
-        for part in map(ray.get, task.remote(stage.ROOT, name, tuple(cell), threads)):
+        for part in map(ray.get, task.remote(stage.ROOT, name, tuple(cell), threads, gpus)):
             if isinstance(part, int):
                 return part
             sys.stderr.write(part)
@@ -104,14 +134,15 @@ def _output(name: str, cell: Sequence[str], cpus: int) -> int:
 
 
 def _task(
-    root: Path, name: str, cell: Sequence[str], threads: Mapping[str, str | None]
+    root: Path, name: str, cell: Sequence[str], threads: Mapping[str, str | None], gpus: int = 0
 ) -> Iterator[str | int]:
     """The task: yields the lines that the stage prints, then its exit status. The stage ends with it."""
     require_shared(root / stage.GRAPH)
     environment = {key: value for key, value in os.environ.items() if key not in (*threads, "RAY_ADDRESS")}
     environment |= {key: value for key, value in threads.items() if value is not None}
-    # FAISS uses all GPUs that it finds, and this task has reserved none.
-    environment |= {stage.PARENT: str(os.getpid()), "CUDA_VISIBLE_DEVICES": ""}
+    environment[stage.PARENT] = str(os.getpid())
+    if not gpus:  # FAISS uses all GPUs that it finds
+        environment["CUDA_VISIBLE_DEVICES"] = ""
     process = subprocess.Popen(
         [sys.executable, "-m", f"unseen.stages.{name}", *cell],
         cwd=root,

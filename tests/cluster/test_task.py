@@ -18,6 +18,7 @@ from tests.resolved import write_resolved
 from tests.training.jobs import recipe
 from unseen.cluster import task as module
 from unseen.cluster.connection import Cluster
+from unseen.config.stages import TrainSettings
 from unseen.data.embeddings import write
 from unseen.runtime.errors import UserError
 from unseen.runtime.stage import ROOT
@@ -168,6 +169,64 @@ def test_a_task_of_a_killed_worker_starts_again(project: Path, cluster_address: 
     output, _ = start(project, "evaluate", cluster_address).communicate(timeout=200)
     assert output.count("starting on the cluster") == 2
     assert (project / "data/metrics/parts/ms/0.json").is_file(), output
+
+
+@pytest.mark.parametrize(
+    ("stage", "rows", "gpu", "free", "claimed"),
+    [
+        ("evaluate", 60, "auto", 1, False),
+        ("evaluate", 101, "auto", 1, True),
+        ("evaluate", 101, "yes", 1, True),
+        ("evaluate", 101, "auto", 0, False),
+        ("evaluate", 101, "no", 1, False),
+        ("analyze", 101, "auto", 1, False),
+    ],
+)
+def test_a_large_evaluation_reserves_a_gpu(
+    stage: str,
+    rows: int,
+    gpu: str,
+    free: int,
+    claimed: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    vectors = np.eye(4, dtype=np.float32)[np.arange(rows) % 4]
+    write(
+        tmp_path.joinpath("data/embeddings", *CELL, "test.arrow"), np.arange(rows), np.arange(rows), vectors
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(module, "GPU_PAIRS", 10**4)
+    monkeypatch.setattr(module, "settings", lambda *_: TrainSettings(gpu=gpu))
+    monkeypatch.setattr(module, "Params", lambda: None)
+    monkeypatch.setattr(module, "_free_gpus", lambda: free)
+    cluster = Cluster(private=False, name="the cluster", cpus=4, gpus=1)
+    monkeypatch.setattr(module, "connection", lambda *_, **__: contextlib.nullcontext(cluster))
+    monkeypatch.setattr("unseen.cluster.connection._wait_for", lambda *_: None)
+    monkeypatch.setattr(module, "require_shared_on_nodes", lambda _: None)
+    monkeypatch.setattr(module, "alive_nodes", dict)
+    ran = []
+    monkeypatch.setattr(module, "_output", lambda *arguments: ran.append(arguments) or 0)
+    assert module.run_on_a_node(stage, CELL, 2, module.uses_gpu(stage, CELL)) == 0
+    assert ran == [(stage, CELL, {"CPU": 2.0} | ({"GPU": 1.0} if claimed else {}))]
+    assert ("with 2 CPUs and a GPU ..." in capsys.readouterr().err) == claimed
+
+
+@pytest.mark.parametrize("gpus", [0, 1])
+def test_a_task_sees_the_gpu_that_it_reserved(
+    gpus: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ray sets the variable of a task to its GPUs."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3")
+    monkeypatch.setattr(module, "require_shared", lambda _: None)
+    devices = tmp_path / "devices"
+    devices.write_text("#!/bin/sh\necho $CUDA_VISIBLE_DEVICES\n", encoding="utf-8")
+    devices.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(devices))
+    *lines, status = module._task(tmp_path, "evaluate", CELL, {}, gpus)
+    assert lines == ["3\n" if gpus else "\n"]
+    assert status == 0
 
 
 def test_a_dead_worker_is_replaced_twice(
