@@ -6,6 +6,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 
+import pyarrow as pa
+
 from unseen.data.ingest.sources.folder import enumerated
 from unseen.evaluation import curve
 from unseen.evaluation.headline import in_percent, interval_note
@@ -45,6 +47,7 @@ def write_catalog(
     """
     if duplicates_html is not None:
         require_page(duplicates_html)
+    pa.set_memory_pool(pa.system_memory_pool())  # the default one keeps 35 MiB
     setting = KINDS[kind]() if kind else None
     catalog = build(
         photos,
@@ -56,7 +59,7 @@ def write_catalog(
         workers=workers,
         precision=precision,
         remove=remove,
-        onnx=all(map(find_spec, ("onnxruntime", "onnxscript"))) if onnx is None else onnx,
+        onnx=all(map(find_spec, ("onnxruntime", "onnx"))) if onnx is None else onnx,
     )
     excluded = catalog.about["left_out"]
     parts = [f"{len(catalog):,} pictures"]

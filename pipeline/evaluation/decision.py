@@ -320,14 +320,16 @@ def _whitening(
     centred = photos - centre
     covariance = (centred.T @ centred).astype(np.float64) / len(rows)
     variance = covariance.trace() / dim
-    squares = np.square(covariance).sum()
+    squares = np.vdot(covariance, covariance)
     fourth = float((np.square(centred, dtype=np.float64).sum(axis=1) ** 2).sum())
     spread = squares - dim * variance**2
     share = min(1.0, (fourth / len(rows) - squares) / len(rows) / spread) if spread > 0 else 1.0
-    shrunk = (1 - share) * covariance + share * variance * np.eye(dim)
-    from scipy.linalg import cholesky, solve_triangular
+    covariance *= 1 - share
+    covariance.flat[:: dim + 1] += share * variance
+    from scipy.linalg import cholesky, lapack
 
-    inverse = solve_triangular(cholesky(shrunk, lower=True), np.eye(dim), lower=True)
+    root = cholesky(covariance.T, lower=True, overwrite_a=True)  # the matrix itself, in the order of LAPACK
+    inverse, _ = lapack.dtrtri(root, lower=True, overwrite_c=True)
     return centre, inverse.astype(np.float32, order="C"), (1 - share) / len(rows)
 
 

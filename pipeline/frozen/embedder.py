@@ -27,7 +27,7 @@ from unseen.training.export.model import device, embed_images
 
 COLLAPSED = 1e-6  # 1 - cosine of two different pictures below which a model does not distinguish them
 WEIGHTS, RECIPE = "weights.safetensors", "recipe.json"
-_ON_CPU = 16  # images at a time: not slower than BATCH on a CPU, with half of the memory
+_ON_CPU = 2  # images at a time: as fast as BATCH on a CPU within 10%, in 300 MiB less
 
 
 class Embedder:

