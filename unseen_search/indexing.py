@@ -59,7 +59,7 @@ def write_catalog(
         workers=workers,
         precision=precision,
         remove=remove,
-        onnx=all(map(find_spec, ("onnxruntime", "onnx"))) if onnx is None else onnx,
+        onnx=all(map(find_spec, ("onnxruntime", "onnxscript"))) if onnx is None else onnx,
     )
     excluded = catalog.about["left_out"]
     parts = [f"{len(catalog):,} pictures"]
