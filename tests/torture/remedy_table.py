@@ -167,6 +167,7 @@ TABLE = (
     ),
     Entry("pipeline/cli/verify.py", "Repair", NO_REMEDY),
     Entry("pipeline/cluster/connection.py", "ray job", CLUSTER),
+    Entry("pipeline/cluster/task.py", "Run", OTHER_DATA),
     Entry("pipeline/cluster/private.py", "read nothing", NO_REMEDY),
     Entry("pipeline/config/inputs.py", "Run `dvc repro`: stage", (Situation(EXPORT, removed(RESOLVED)),)),
     Entry(

@@ -205,14 +205,6 @@ SABOTAGES = (
         "False",
         neighbours=("named pipe as resolved settings",),
     ),
-    Sabotage(
-        "damaged object of DVC's cache kept",
-        "unseen.cli.verify",
-        "_verified",
-        "_remove_damaged(cache, expected[path])",
-        "False",
-        remedies=("pipeline/cli/doctor.py: compute it again",),
-    ),
     # errors
     Sabotage(
         "missing permission not explained",
@@ -431,6 +423,7 @@ SABOTAGES = (
         "_refuse_bomb",
         "width * height > MAX_PIXELS",
         "False",
+        unfound="the memory of a case is limited, too; `test_decode.py`",
     ),
     Sabotage(
         "errors of decoders not explained",
@@ -445,6 +438,7 @@ SABOTAGES = (
         "decode_jpeg",
         '"RGB", buffer=buffer, **size',
         '"RGB", buffer=buffer, strict=False, **size',
+        unfound="a picture of others has no digest; `test_decode.py`",
     ),
     Sabotage(
         "memo of a pickle not limited",
@@ -473,6 +467,7 @@ SABOTAGES = (
         "_checked",
         "table.validate(full=True)",
         "pass",
+        unfound="open: no campaign and no test of `test_store.py` finds it",
     ),
     # the service
     Sabotage(

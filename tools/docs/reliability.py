@@ -39,10 +39,12 @@ A library below Python counts the operations that change or map files of the pro
 writing, write, fsync, rename, mkdir, unlink, truncate, link, mmap. A stage runs with its n-th
 operation failing by {", ".join(shim.FAULTS)}, then again without a fault.
 A power loss is SIGKILL after every file has lost what was written since its last fsync; names of files are
-not lost. Rows without it are of commits that precede this fault.
+not lost. Rows without it are of commits that precede this fault, and the rules of permissions and of partial
+files after an error.
 
 A case is a violation unless each output has its old or its new bytes, an error is one message
-without a traceback, and the next run succeeds with the bytes of an undisturbed run and leaves no
+without a traceback and leaves no content in a partial file, and the next run succeeds with the bytes of an
+undisturbed run and the permissions of new files and leaves no
 partial file. The next run is omitted if all files have the content from which an earlier next run was
 as it should be. The counted operations are those of a run that replaces earlier outputs.
 
