@@ -134,7 +134,9 @@ def _drawn(size: int) -> UInt8[Tensor, "B 3 S S"]:
 def _errors(model: str | Path, problem: str) -> Iterator[None]:
     """Turns an error of torch.export or torch.onnx, which have no common class, into a UserError."""
     try:
-        yield
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", category=FutureWarning, module="copyreg")  # torch's classes
+            yield
     except Exception as error:
         message = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise UserError(

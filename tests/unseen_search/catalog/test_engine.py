@@ -44,7 +44,8 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     options = ["--model", "model", "--labels", "folders", "--onnx"]
     command = [sys.executable, "-c", index, "photos", "catalog", *options]
     environment = os.environ | {"PYTHONPATH": str(Path.cwd())}
-    subprocess.run(command, cwd=root, check=True, capture_output=True, env=environment)
+    run = subprocess.run(command, cwd=root, check=True, capture_output=True, text=True, env=environment)
+    assert "Warning" not in run.stderr
     return root
 
 
