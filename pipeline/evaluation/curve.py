@@ -9,6 +9,7 @@ from jaxtyping import Float64, Int64
 from unseen.evaluation.decision import LeftOut
 from unseen.evaluation.statistics.intervals import class_intervals
 from unseen.evaluation.unknown import false_bound, percent, wrong_bound
+from unseen.runtime.text import aligned
 
 SHARES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)  # of photos of unknown products with an answer; 1: all
 KINDS = ("right", "wrong", "unknown")
@@ -82,11 +83,11 @@ def of_plain(content: dict[str, Any]) -> Point:
 
 def lines(points: Sequence[Point]) -> Iterator[str]:
     """The curve as a table."""
-    yield "false matches of unknown   right product        wrong product        unknown"
+    rows = [["false matches of unknown", "right product", "wrong product", "unknown"]]
     for point in points:
-        cells = [shown(rate) for rate in (point.right, point.wrong, point.unknown)]
-        false = f"{percent(point.false)} (at most {percent(point.false_limit)})"
-        yield f"{false:<25}  {cells[0]:<19}  {cells[1]:<19}  {cells[2]}"
+        rates = [shown(rate) for rate in (point.right, point.wrong, point.unknown)]
+        rows.append([f"{percent(point.false)} (at most {percent(point.false_limit)})", *rates])
+    yield from aligned(rows)
 
 
 def shown(rate: Rate) -> str:

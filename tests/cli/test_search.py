@@ -99,9 +99,9 @@ def test_find_names_products_reads_lists_and_folders_and_prints_json(
     assert content["queries"][0]["products"][0]["label"] == "product 03"
     assert content["queries"][0]["matches"]
     assert content["curve"][-1]["unknown"]["value"] == 0
-    assert "unknown; candidate: product 03</figcaption>" in (tmp_path / "page.html").read_text(
-        encoding="utf-8"
-    )
+    page = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert '<p class="answer">unknown</p>' in page
+    assert "candidate: product 03</figcaption>" in page
     with pytest.raises(SystemExit):
         run("find", catalog, "--list", tmp_path / "nowhere.txt")
     assert "nowhere.txt cannot be read" in capsys.readouterr().err
