@@ -59,11 +59,11 @@ def main(run: Callable[..., None], *axes: str) -> None:
 
 def uses_gpu(name: str, cell: Sequence[str]) -> bool:
     """Whether stage `name` of `cell` reserves a GPU if one is free."""
-    if name != "evaluate" or settings(Params(), "train", TrainSettings).gpu == "no":
+    if name != "evaluate":
         return False
     tables = Path("data/embeddings", *cell).glob("test*.arrow")
     rows = [read_table(path, "Run `dvc repro` to export it again.").num_rows for path in tables]
-    return max(rows, default=0) ** 2 > GPU_PAIRS
+    return max(rows, default=0) ** 2 > GPU_PAIRS and settings(Params(), "train", TrainSettings).gpu != "no"
 
 
 def run_on_a_node(name: str, cell: Sequence[str], cpus: int, large: bool = False) -> int:
