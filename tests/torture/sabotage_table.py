@@ -218,7 +218,7 @@ SABOTAGES = (
     Sabotage(
         "error of a file swallowed",
         _FILES,
-        "_system_problems_are_errors",
+        "unwritable_is_an_error",
         "raise problem from error",
         "pass",
         _RECORDS,
