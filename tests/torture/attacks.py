@@ -56,9 +56,9 @@ class Service:
     def memory(self, name: str) -> int:
         """VmRSS or VmHWM in bytes."""
         status = Path(f"/proc/{self.process.pid}/status").read_text(encoding="ascii")
-        found = re.search(rf"{name}:\s+(\d+) kB", status)
-        assert found is not None
-        return int(found[1]) * 1024
+        size = re.search(rf"{name}:\s+(\d+) kB", status)
+        assert size is not None
+        return int(size[1]) * 1024
 
     def connected(self, first: bytes) -> socket.socket:
         connection = socket.create_connection(("127.0.0.1", self.port), timeout=30)
@@ -75,10 +75,10 @@ def serving(catalog: Path, photo: bytes) -> Iterator[Service]:
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     try:
         assert process.stderr is not None
-        found = re.search(r"http://127.0.0.1:(\d+)", process.stderr.readline())
-        assert found is not None, "the service did not start"
+        address = re.search(r"http://127.0.0.1:(\d+)", process.stderr.readline())
+        assert address is not None, "the service did not start"
         threading.Thread(target=process.stderr.read, daemon=True).start()
-        service, deadline = Service(process, int(found[1]), photo), time.monotonic() + 60
+        service, deadline = Service(process, int(address[1]), photo), time.monotonic() + 60
         while time.monotonic() < deadline:  # the address is bound before the service listens
             with suppress(ConnectionError):
                 service.connected(b"").close()

@@ -202,8 +202,8 @@ class Case:
         """Those with content beside the outputs; an empty one may be that whose removal failed. The writer of
         checkpoints may not have ended: a run ends by os._exit."""
         scratch = tuple(f"{self.project / name}/" for name in self.operation.scratch)
-        found = self.project.rglob(".*.partial")
-        partial = {path for path in found if path.is_file() and path.stat().st_size > 0}
+        files = self.project.rglob(".*.partial")
+        partial = {path for path in files if path.is_file() and path.stat().st_size > 0}
         return {path for path in partial if not str(path).startswith(scratch)}
 
     def _violations_of_the_next_run(self) -> list[str]:

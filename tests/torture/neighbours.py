@@ -332,12 +332,12 @@ def _disk(folder: Path, sizes: tuple[str, str] | None) -> Iterator[Callable[[], 
         yield lambda: None
         return
     target = str(folder)
-    kept = folder.with_name("kept")
-    shutil.copytree(folder, kept)
+    backup = folder.with_name("backup")
+    shutil.copytree(folder, backup)
     _mounted("tmpfs", target, "tmpfs", 0, f"size={sizes[0]}")
     try:
-        shutil.copytree(kept, folder, dirs_exist_ok=True)
-        shutil.rmtree(kept)
+        shutil.copytree(backup, folder, dirs_exist_ok=True)
+        shutil.rmtree(backup)
         yield lambda: _mounted("tmpfs", target, "tmpfs", _REMOUNT, f"size={sizes[1]}")
     finally:
         subprocess.run(["umount", target], check=True)
@@ -347,7 +347,7 @@ def three_runs(copy: Project) -> tuple[str, list[str]]:
     """Three commands that build the graph begin at once in the finished project, forced. Each succeeds or
     ends with one message; one more run then succeeds, DVC finds nothing to do, and outputs are as before."""
     before = copy.outputs()
-    outputs = [(copy.scratch / f"output {number}") for number in range(len(COMMANDS))]
+    outputs = [copy.scratch / f"output {number}" for number in range(len(COMMANDS))]
     processes = []
     for command, output in zip(COMMANDS, outputs, strict=True):
         with output.open("wb") as file:
@@ -363,7 +363,8 @@ def three_runs(copy: Project) -> tuple[str, list[str]]:
             )
     problems, ended = [], []
     for command, process, output in zip(COMMANDS, processes, outputs, strict=True):
-        text = output.read_text(errors="replace") if process.wait() is not None else ""
+        process.wait()
+        text = output.read_text(errors="replace")
         if problem := _problem(process.returncode, text):
             problems.append(f"{command}: {problem}")
         ended.append(f"`{command}`: {'works' if process.returncode == 0 else 'ends with one message'}")

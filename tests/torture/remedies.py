@@ -97,10 +97,10 @@ class Situation:
 
 def commands(message: str, words: Mapping[str, str]) -> list[list[str]]:
     """The commands of a printed message: alternatives, each a sequence."""
-    found = _QUOTED.findall(message) or [text.rstrip(".") for text in _OPEN.findall(message)]
+    quoted = _QUOTED.findall(message) or [text.rstrip(".") for text in _OPEN.findall(message)]
     for placeholder, word in words.items():
-        found = [command.replace(placeholder, word) for command in found]
-    return [found] if ", then `" in message or "\n  cd " in message else [[command] for command in found]
+        quoted = [command.replace(placeholder, word) for command in quoted]
+    return [quoted] if ", then `" in message or "\n  cd " in message else [[command] for command in quoted]
 
 
 class Place:
@@ -148,15 +148,15 @@ class Place:
                 self.succeed(situation.before)
             situation.fault(self.path)
             status, output = self.run(situation.shown)
-            shown = _shown(message, output)
-            if shown is None:
+            text = _shown(message, output)
+            if text is None:
                 return number, [f"`{situation.shown}` prints another message: {output.strip()[-300:]}"]
-            alternatives = commands(shown, situation.words)
+            alternatives = commands(text, situation.words)
             count = len(alternatives)
             name = "; ".join(alternatives[number])
             for command in alternatives[number]:
                 status, output = self.run(command)
-                is_report = command.startswith("unseen doctor")  # its status says that it found the fault
+                is_report = command.startswith("unseen doctor")  # its status is 1 after it found a fault
                 if status and not is_report:
                     problems.append(f"`{command}` fails: {output.strip()[-300:]}")
             status, output = self.run(situation.shown) if situation.again else (0, "")
