@@ -139,7 +139,6 @@ def recipes() -> Items:
     from unseen.config.resolve import sweep_settings
     from unseen.experiments.catalogue import definitions, entries, studies
     from unseen.experiments.claims.claim import claims as all_claims
-    from unseen.experiments.claims.frozen_study import frozen_studies, head_of
     from unseen.experiments.folds.members import fold
     from unseen.experiments.ladder.head import recipe_of_head
     from unseen.experiments.sweep.space import draw, trial_recipes
@@ -185,10 +184,6 @@ def recipes() -> Items:
     for arm in of_claims.arms:
         yield f"head/{arm}", recipe_or_error(of_head, *of_claims.arm(arm))
         yield f"on photos/{arm}", recipe_or_error(of_head, *of_claims.arm(arm), frozen)
-    for study, about in frozen_studies().items():
-        for method in (name for name in rows if name.startswith(study)):
-            changes = head_of(rows[method], about, of_claims.setting)
-            yield f"frozen study/{study}/{method}", recipe_or_error(of_head, *changes, frozen)
     for method in methods:
         yield f"rung/{method}", recipe_or_error(recipe_of_head, method, frozen, 5)
     for text, dataset, method in WRONG:
@@ -234,11 +229,10 @@ def help() -> Items:
 
 
 def docs() -> Items:
-    """The generated pages of the Makefile, and two that it does not write."""
+    """The generated pages of the Makefile, and one that it does not write."""
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     modules = re.findall(r"python -m (\S+) > docs/\.page && mv docs/\.page docs/(\S+)", makefile)
     modules += [("tools.docs.claims", "claims.md")]
-    modules += [("tools.docs.frozen_studies", "frozen_studies.md")]
     for module, page in modules:
         yield page, digest(run("-m", module))
 

@@ -9,8 +9,6 @@ from pathlib import Path
 
 from unseen.cli.ladder import groups_of
 from unseen.experiments.claims.claim import claims
-from unseen.experiments.claims.frozen_study import RESULTS as STUDIES
-from unseen.experiments.claims.frozen_study import frozen_studies, run_studies, study_lines
 from unseen.experiments.claims.photos import Plan
 from unseen.experiments.claims.results import load, read
 from unseen.experiments.claims.run import RESULTS, lines, run
@@ -43,7 +41,6 @@ def listing() -> str:
 
 def computed(
     names: tuple[str, ...],
-    studies: tuple[str, ...],
     photos: tuple[Path, ...],
     output: Path,
     weights: Mapping[str, Path],
@@ -54,15 +51,10 @@ def computed(
     splits: int | None = None,
     jobs: int = 1,
 ) -> str:
-    """Computes claims (all without a name) and returns their verdicts; or computes studies and returns their
-    numbers. splits: test folds of whole networks; None: heads on frozen networks. jobs: processes that train
-    whole networks. Raises UserError as `run`, `run_whole` and `run_studies` do."""
-    all_claims, all_studies = claims(), frozen_studies()
-    for name in studies:
-        if name not in all_studies:
-            raise UserError(
-                f"{name} is not a study on frozen networks.", f"Known are: {', '.join(all_studies)}."
-            )
+    """Computes claims (all without a name) and returns their verdicts. splits: test folds of whole networks;
+    None: heads on frozen networks. jobs: processes that train whole networks. Raises UserError as `run` and
+    `run_whole` do."""
+    all_claims = claims()
     for name in names:
         if name not in all_claims.claims:
             raise UserError(
@@ -72,16 +64,13 @@ def computed(
     plan = Plan(
         photos=photos,
         output=output,
-        names=studies or names or tuple(all_claims.claims),
+        names=names or tuple(all_claims.claims),
         weights=weights,
         groups=None if groups is None else groups_of(groups),
         seeds=tuple(range(seeds)),
         at_most=at_most,
         download=download,
     )
-    if studies:
-        text = "".join(f"{line}\n" for line in study_lines(run_studies(all_studies, all_claims, plan)))
-        return f"{text}{output / STUDIES}\n"
     if splits is not None:
         with processes(jobs) as pool:
             whole = run_whole(all_claims, whole_photos(), plan, splits, pool)

@@ -68,8 +68,6 @@ unseen study --list                                      # the list below
   shared cores it was 0.95 to 1.06 of the measured memory and 0.89 to 1.02 of the measured CPU seconds; the
   worst is `crt`, with 11% too few seconds (`benchmarks/results.json`). The memory on a CPU contains one
   fitted factor for all methods, 1.28, for freed blocks that the heap keeps.
-- `unseen claims --study irt-table-9 --photos PHOTOS` trains the rows of some studies as heads on a frozen
-  pretrained network, in minutes: [numbers on real photographs](frozen_studies.md).
 
 ## Your own studies
 

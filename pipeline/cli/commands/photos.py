@@ -134,18 +134,11 @@ def ladder(
     unseen claims --list                                           every claim, with the committed verdict
     unseen claims --photos grocery --weights vit-tiny=vit.safetensors
     unseen claims irt-koleo crt-over-ms --photos photos --download --seeds 3
-    unseen claims --study irt-table-9 --photos photos --download    the rows of a study, as heads
     unseen claims --photos grocery --photos caltech --whole -j 2    whole networks, trained on two sets
     """,
 )
 @click.argument("names", nargs=-1, metavar="[CLAIM]...")
 @click.option("--list", "listed", is_flag=True, help="List the claims.")
-@click.option(
-    "--study",
-    "studies",
-    multiple=True,
-    help="A study of docs/frozen_studies.md in place of claims; several are possible.",
-)
 @click.option(
     "--photos",
     type=PATH,
@@ -193,7 +186,6 @@ def ladder(
 def claims(
     names: tuple[str, ...],
     listed: bool,
-    studies: tuple[str, ...],
     photos: tuple[Path, ...],
     is_whole: bool,
     splits: int,
@@ -219,18 +211,13 @@ def claims(
         return
     if not photos:
         raise click.UsageError("--photos is missing: name a folder with one folder of photos per class.")
-    if names and studies:
-        raise click.UsageError("name claims or --study, not both.")
-    if is_whole and (studies or groups is not None):
-        raise click.UsageError(
-            "--whole has divisions of its own and no studies: leave out --groups and --study."
-        )
+    if is_whole and groups is not None:
+        raise click.UsageError("--whole has divisions of its own: leave out --groups.")
     if not is_whole and len(photos) > 1:
         raise click.UsageError("heads on a frozen network take one --photos; --whole takes several.")
     sys.stdout.write(
         computed(
             names,
-            studies,
             photos=photos,
             output=output,
             weights=weights,

@@ -2,7 +2,7 @@
 of whole networks that are trained from scratch.
 
 claims.yaml     the claims: two arms (recipes) and a metric each;  claim.py: their form
-photos.py       heads on the photos of a folder: the records of claims and of frozen studies
+photos.py       heads on the photos of a folder: the records of claims
 run.py          the records of claims -> results;  verdict.py: confirmed, refuted or open
 whole_photos.yaml   rates, lengths, and the claims that cannot be put to whole networks
 whole_photos.py     whole networks on photos -> results;  whole_runner.py: their records

@@ -1,4 +1,4 @@
-"""Heads on frozen networks with the photos of a folder: what claims and frozen studies compute."""
+"""Heads on frozen networks with the photos of a folder: what claims compute."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ LITE0 = "lite0"  # its weights are in an installed package
 
 @dataclass(frozen=True)
 class Plan:
-    """What to compute. names: of claims or studies. weights: file of each network by its name in
+    """What to compute. names: of claims. weights: file of each network by its name in
     claims.yaml. groups: group of each class, for a second split. at_most: photos of a class. download: other
     networks may be downloaded."""
 
@@ -37,7 +37,7 @@ class Plan:
 
 
 class OnPhotos(NamedTuple):
-    """The records, the splits, and the fields that the results of claims and those of studies share."""
+    """The records, the splits, and the fields of the results that do not depend on a claim."""
 
     records: dict[Run, Record]
     splits: list[str]
@@ -72,10 +72,9 @@ def available(known: Mapping[str, NetworkOfClaims], names: Iterable[str], plan: 
 
 
 def computed(
-    title: str, heads: Mapping[str, Mapping[str, Head]], networks: Mapping[str, Network], plan: Plan
+    heads: Mapping[str, Mapping[str, Head]], networks: Mapping[str, Network], plan: Plan
 ) -> OnPhotos:
-    """Trains the heads of each network, or reads their records in OUTPUT/records. `title` is that of the
-    progress line.
+    """Trains the heads of each network, or reads their records in OUTPUT/records.
 
     The splits are half of the classes at random, and half of the groups. Raises UserError for photos that
     cannot be read, and for too few classes.
@@ -93,7 +92,7 @@ def computed(
         for network, rows in heads.items()
         for run in grid(list(rows), [f"{network}/{split}" for split in tests], plan.seeds)
     )
-    values = records(Experiment(title, floors + trainings), runner, Store(plan.output / RECORDS))
+    values = records(Experiment("claims", floors + trainings), runner, Store(plan.output / RECORDS))
     fields = {
         "data": folder.resolve().name,
         "photos": len(photos.paths),

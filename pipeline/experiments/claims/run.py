@@ -39,7 +39,7 @@ def run(claims: Claims, plan: Plan) -> Results:
         }
         for network in networks
     }
-    values = computed("claims", arms, networks, plan)
+    values = computed(arms, networks, plan)
     places = {
         name: values.places(network for network in claim.networks if network in networks)
         for name, claim in chosen.items()

@@ -85,9 +85,6 @@ def test_refuses_unknown_names_and_networks_without_weights(
         (["elsewhere", *options], "weights of no network"),
         ([*options, "--weights", "big=w.safetensors"], "no claim has a network big"),
         ([*options, "--weights", "small"], "not a NETWORK=FILE"),
-        (["--study", "irt-table-6", *options], "irt-table-6 is not a study on frozen networks"),
-        (["--study", "irt-table-5", *options], "weights of no network"),
-        (["pooling", "--study", "irt-table-5", *options], "name claims or --study"),
         (["pooling"], "--photos is missing"),
     ):
         with pytest.raises(SystemExit):

@@ -162,7 +162,7 @@ def test_refuses_options_of_heads_and_an_excluded_claim(
     photos = ["--photos", str(tiny / "one")]
     for arguments, message in (
         (["timing", "--whole", *photos], "timing is not compared with whole networks: It is about time."),
-        (["--whole", *photos, "--groups", "g.csv"], "leave out --groups and --study"),
+        (["--whole", *photos, "--groups", "g.csv"], "leave out --groups"),
         ([*photos, *photos], "heads on a frozen network take one --photos"),
         (["--whole"], "--photos is missing"),
     ):
