@@ -370,8 +370,12 @@ def stored(folder: Path, form: Format, digests: Sequence[str]) -> np.ndarray | N
     return store.rows(digests) if digests[0] in store else None
 
 
-def _open_catalog(folder: Path) -> None:
-    _ = Catalog(folder).embedder  # loads the model
+def _open_catalog(folder: Path) -> list[object]:
+    """What a search reads."""
+    catalog = Catalog(folder)
+    weights = {name: value.numpy() for name, value in catalog.embedder.state().items()}
+    columns = [catalog.paths, catalog.labels, catalog.sha256]
+    return [catalog.about, catalog.vectors(), columns, catalog.means, weights]
 
 
 def run(name: str, kind: Kind, first: int, count: int, counts: Counts) -> None:

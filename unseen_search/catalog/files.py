@@ -14,7 +14,8 @@ catalog.json        schema version, folder and number of the pictures, name and 
                     precision in which it embeds, setting of the index and its
                     recall against exact search, source of the labels, rule of the products, all rules and the
                     curve (null without labels), files that were left out, sha256 and size of the files above;
-                    largest difference of the vectors of the ONNX model, and its input (null without one)
+                    largest difference of the vectors of the ONNX model, and its input (null without one); its
+                    seal (unseen.runtime.sealed)
 model/              weights.safetensors, and recipe.json of a trained model or network.json of a published
                     network; the names of its training classes if they are known (training_classes.py);
                     model.onnx, which embeds queries without PyTorch (engine.py)
@@ -32,6 +33,7 @@ from unseen.evaluation.index.kinds import from_plain
 from unseen.frozen.encoded import Precision
 from unseen.runtime.digest import sha256_of
 from unseen.runtime.errors import UserError
+from unseen.runtime.sealed import unsealed
 from unseen_search.catalog.engine import ONNX
 
 INDEX, PICTURES, RIVALS = "index.faiss", "pictures.parquet", "rivals.parquet"
@@ -97,7 +99,8 @@ def rebuild(directory: Path, model: bool = False) -> str:
 
 
 def _about(path: Path) -> dict[str, Any]:
-    """The content of catalog.json. Raises ValueError if `build` did not write it."""
+    """The content of catalog.json without its seal. Raises UserError if the seal differs, and ValueError if
+    `build` did not write it."""
     about = json.loads(path.read_text(encoding="utf-8"))
     if not isinstance(about, dict):
         raise ValueError("it contains no object")
@@ -120,4 +123,5 @@ def _about(path: Path) -> dict[str, Any]:
             raise ValueError("its `files` and `sizes` name different files")
         if not all(isinstance(size, int) for size in sizes.values()):
             raise ValueError("one of its `sizes` is no integer")
+        unsealed(path, about, rebuild(path.parent))
     return about

@@ -23,8 +23,9 @@ from unseen.frozen.pictures import Listed
 from unseen.frozen.store import ArrayStore
 from unseen.frozen.training_classes import FILE, write_training_classes
 from unseen.runtime.digest import sha256_of
-from unseen.runtime.files import atomic_directory, write_json
+from unseen.runtime.files import atomic_directory
 from unseen.runtime.names import say
+from unseen.runtime.sealed import write_sealed
 from unseen_search.catalog.files import (
     ABOUT,
     CURVE,
@@ -142,7 +143,7 @@ def write_catalog(output: Path, contents: Contents, vectors: ArrayStore, setting
             "files": {path.relative_to(directory).as_posix(): sha256_of(path) for path in files},
             "sizes": {path.relative_to(directory).as_posix(): path.stat().st_size for path in files},
         }
-        write_json(directory / ABOUT, about)
+        write_sealed(directory / ABOUT, about)
 
 
 def _gathered(path: Path, digests: list[str], vectors: ArrayStore) -> Float32[np.ndarray, "N D"]:

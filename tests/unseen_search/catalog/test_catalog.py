@@ -20,7 +20,9 @@ from unseen.networks import lite0
 from unseen.networks.published_network import timm
 from unseen.runtime.digest import sha256_of
 from unseen.runtime.errors import UserError
+from unseen.runtime.sealed import write_sealed
 from unseen_search.catalog import Catalog, Embedder, build
+from unseen_search.catalog.files import read_about
 
 
 @pytest.mark.slow
@@ -161,13 +163,13 @@ def test_refuses_an_index_without_full_vectors_or_enough_rows(
 def test_refuses_a_catalog_with_another_index(model: Path, photos: Path, tmp_path: Path) -> None:
     build(photos, tmp_path / "catalog", model, processes=1)
     path = tmp_path / "catalog/catalog.json"
-    about = json.loads(path.read_text())
+    about = read_about(tmp_path / "catalog")
     assert about.pop("index") == {"kind": "flat"}
     path.write_text(json.dumps(about))
     path.write_text(json.dumps(about | {"index": {"kind": "tree"}}))
     with pytest.raises(UserError, match=r"catalog\.json is damaged: .* is not the setting of an index"):
         Catalog(tmp_path / "catalog")
-    path.write_text(json.dumps(about | {"index": {"kind": "ivf"}}))
+    write_sealed(path, about | {"index": {"kind": "ivf"}})
     with pytest.raises(UserError, match=r"index\.faiss is damaged: expected a IndexIVFFlat"):
         Catalog(tmp_path / "catalog")
 

@@ -13,6 +13,7 @@ import pytest
 from tests.photos import COUNT, save_model, save_photos
 from unseen.runtime.digest import sha256_of
 from unseen.runtime.errors import UserError
+from unseen.runtime.sealed import write_sealed
 from unseen_search.catalog import Catalog, build
 from unseen_search.catalog import files as module
 from unseen_search.catalog.results_page import page
@@ -67,10 +68,10 @@ def hostile(built: Path, directory: Path, path: str) -> Catalog:
     table = pq.read_table(directory / module.PICTURES, memory_map=False)
     paths = [path, *table["path"].to_pylist()[1:]]
     pq.write_table(table.set_column(0, "path", pa.array(paths)), directory / module.PICTURES)
-    about = json.loads((directory / module.ABOUT).read_text())
+    about = module.read_about(directory)
     about["files"][module.PICTURES] = sha256_of(directory / module.PICTURES)
     about["sizes"][module.PICTURES] = (directory / module.PICTURES).stat().st_size
-    (directory / module.ABOUT).write_text(json.dumps(about))
+    write_sealed(directory / module.ABOUT, about)
     return Catalog(directory)
 
 
@@ -99,7 +100,7 @@ def test_a_page_shows_no_other_picture_and_no_folder_of_the_machine(built: Path,
 @pytest.mark.parametrize("key", module._ABOUT_TYPES)
 def test_refuses_values_of_another_type(built: Path, tmp_path: Path, key: str) -> None:
     catalog = shutil.copytree(built, tmp_path / "catalog")
-    about = json.loads((catalog / "catalog.json").read_text())
+    about = module.read_about(catalog)
     nothing = () if key in module._OPTIONAL else (None,)
     for value in (*nothing, 5.5, True, "\ud800x", [], [[1]], {"a": 1}):
         (catalog / "catalog.json").write_text(json.dumps(about | {key: value}))
@@ -110,8 +111,8 @@ def test_refuses_values_of_another_type(built: Path, tmp_path: Path, key: str) -
 @pytest.mark.parametrize("dim", [0, -1, 7, 2**70])
 def test_refuses_another_number_of_dimensions(built: Path, tmp_path: Path, dim: int) -> None:
     catalog = shutil.copytree(built, tmp_path / "catalog")
-    about = json.loads((catalog / "catalog.json").read_text())
-    (catalog / "catalog.json").write_text(json.dumps(about | {"dim": dim}))
+    about = module.read_about(catalog)
+    write_sealed(catalog / "catalog.json", about | {"dim": dim})
     with pytest.raises(UserError, match=f"its `dim` is {dim}, the vectors have 8"):
         Catalog(catalog)
 
@@ -146,7 +147,7 @@ def test_refuses_an_index_of_its_files_that_no_build_wrote(tmp_path: Path, key: 
     (tmp_path / "catalog.json").write_text(json.dumps(about))
     with pytest.raises(UserError, match=r"catalog\.json is damaged: .*(files|sizes)"):
         module.read_about(tmp_path)
-    (tmp_path / "catalog.json").write_text(json.dumps(about | written))
+    write_sealed(tmp_path / "catalog.json", about | written)
     assert module.read_about(tmp_path)["files"] == written["files"]
 
 
@@ -225,3 +226,13 @@ def test_one_wrong_bit_is_an_error(model: Path, photos: Path, tmp_path: Path, em
     embedded.clear()
     build(photos, catalog, processes=1)
     assert embedded == [COUNT]
+
+
+def test_refuses_a_changed_catalog_json(built: Path, tmp_path: Path) -> None:
+    catalog = shutil.copytree(built, tmp_path / "catalog")
+    about = catalog / module.ABOUT
+    content = json.loads(about.read_text())
+    for changed in (content | {"photos": "elsewhere"}, module.read_about(catalog)):
+        about.write_text(json.dumps(changed))
+        with pytest.raises(UserError, match=r"catalog\.json differs from its sha256, or has none"):
+            Catalog(catalog)
