@@ -47,7 +47,7 @@ class Server:
         assert not self.thread.is_alive()
 
     def request(self, method: str, path: str, body: bytes | None = None, **headers: str) -> Reply:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=120)
         connection.request(method, path, body, headers)
         answer = connection.getresponse()
         content = answer.read()
