@@ -150,6 +150,21 @@ def file_orders(folder: Path) -> list[str]:
     return different(*shards)
 
 
+def equal_runs(folder: Path, last: str, again: int) -> tuple[Path, dict[str, list[str]]]:
+    """A project after its stages up to `last`, and what differs in the runs that must be equal to it: `again`
+    further ones, one with more loader threads, and ingest of files in another order."""
+    for name in ("orders", "runs"):
+        (folder / name).mkdir()
+    first = run_stages(folder / "runs", last=last)
+    runs = [run_stages(folder / "runs", last=last) for _ in range(again)]
+    loader = run_stages(folder / "runs", loader_threads=3, last=last)
+    return first, {
+        "again": sorted({name for run in runs for name in different(first / "data", run / "data")}),
+        "loader": different(first / "data", loader / "data"),
+        "file order": file_orders(folder / "orders"),
+    }
+
+
 def largest_differences(first: Path, second: Path) -> dict[str, float]:
     """The largest difference of a weight and of a value of an embedding."""
     weights = [load_file(path / f"data/models/{_NAME}/last.safetensors") for path in (first, second)]
@@ -167,22 +182,15 @@ def campaign(state: Path) -> None:
     result = results.current(recorded, "determinism", MODULES)
     with tempfile.TemporaryDirectory(prefix="unseen-determinism-") as name:
         folder = Path(name)
-        (folder / "orders").mkdir()
-        (folder / "runs").mkdir()
-        first = run_stages(folder / "runs")
-        runs = [run_stages(folder / "runs") for _ in range(2)]
-        loader = run_stages(folder / "runs", loader_threads=3)
+        first, equal = equal_runs(folder, "report", again=2)
         automatic = run_stages(folder / "runs", threads=2)
         float32, threads = (
             run_stages(folder / "runs", threads=count, precision="float32") for count in (1, 2)
         )
         every, avx2 = (run_in_new_process(folder / "runs", variables) for variables in ({}, AVX2))
-        result |= {
+        result |= equal | {
             "files": len(digests(first / "data")),
-            "again": sorted({name for run in runs for name in different(first / "data", run / "data")}),
-            "loader": different(first / "data", loader / "data"),
             "threads": different(float32 / "data", threads / "data"),
-            "file order": file_orders(folder / "orders"),
             "largest": largest_differences(float32, threads),
             "precision": with_effective_precision(BaselineRecipe(), torch.device("cpu")).training.precision,
             "largest of automatic": largest_differences(first, automatic),

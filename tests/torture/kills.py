@@ -127,22 +127,29 @@ def _victims(driver: subprocess.Popen[bytes], target: str) -> list[psutil.Proces
     return {"driver": [parent], "stage": stages[:1] or [parent], "all": [*below, parent]}[target]
 
 
-def campaign(kills: int, state: Path) -> None:
-    """Runs the kills that the results lack."""
+def campaign(kills: int, state: Path, stage: str = "") -> None:
+    """Runs the kills that the results lack: those below `kills`, or with one of SINGLE the first `kills` of
+    this stage."""
 
     def row(number: int) -> tuple[str, Sequence[str]]:
         name, _ = drawn(number)
         return name, MODULES[name]
 
-    for first, last, stages in (
-        (0, min(kills, FIRST_OF_SEVERAL), SINGLE),
-        (FIRST_OF_SEVERAL, kills, (*SINGLE[:2], *SEVERAL)),
-    ):
-        if first < last:
-            with project(several=first > 0) as copy:
-                numbered.campaign(range(first, last), state, row, Campaign(copy, stages).kill)
+    single = range(min(kills, FIRST_OF_SEVERAL))
+    runs = [(single, SINGLE), (range(FIRST_OF_SEVERAL, kills), (*SINGLE[:2], *SEVERAL))]
+    if stage:
+        of_stage = [number for number in range(FIRST_OF_SEVERAL) if drawn(number)[0] == stage]
+        runs = [(of_stage[:kills], SINGLE[: SINGLE.index(stage) + 1])]
+    for numbers, stages in runs:
+        if numbers:
+            with project(several=numbers[0] >= FIRST_OF_SEVERAL) as copy:
+                numbered.campaign(numbers, state, row, Campaign(copy, stages).kill)
 
 
 if __name__ == "__main__":
     numbered.own_shared_memory()
-    campaign(*numbered.options("Kills at random times lose and leave nothing.", STATE, FIRST_OF_SEVERAL + 40))
+    text = "Kills at random times lose and leave nothing."
+    parser = numbered.parser(text, STATE, FIRST_OF_SEVERAL + 40)
+    parser.add_argument("--stage", choices=SINGLE, default="", help="only kills of this stage")
+    arguments = parser.parse_args()
+    campaign(arguments.count, arguments.state, arguments.stage)

@@ -47,11 +47,16 @@ def campaign(
 
 def options(description: str, state: Path, count: int, kind: str = "kill") -> tuple[int, Path]:
     """The number of cases and the file of the results, from the command line."""
+    arguments = parser(description, state, count, kind).parse_args()
+    return arguments.count, arguments.state
+
+
+def parser(description: str, state: Path, count: int, kind: str = "kill") -> argparse.ArgumentParser:
+    """The command line of `options`."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument(f"--{kind}s", type=int, default=count, dest="count")
     parser.add_argument("--state", type=Path, default=state, help="file of the results")
-    arguments = parser.parse_args()
-    return arguments.count, arguments.state
+    return parser
 
 
 def own_shared_memory() -> None:

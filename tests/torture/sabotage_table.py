@@ -21,6 +21,9 @@ class Sabotage:
     operation: of operations.py, whose file operations fail; None: no operation executes the function.
     every_point: each of its file operations fails, instead of a sample: few lead to the changed code.
     neighbours, remedies: cases of these campaigns that execute the function.
+    determinism: whether its runs execute the function.
+    kills: the stage that executes the function and is killed.
+    clusters: the number of kills of this campaign.
     unfound: why no campaign finds it, and the test that does.
     """
 
@@ -33,6 +36,9 @@ class Sabotage:
     every_point: bool = False
     neighbours: tuple[str, ...] = ()
     remedies: tuple[str, ...] = ()
+    determinism: bool = False
+    kills: str = ""
+    clusters: int = 0
     unfound: str = ""
 
     @contextmanager
@@ -85,6 +91,7 @@ def _plain(module: Any, name: str) -> FunctionType:
 
 
 _FILES, _RESUME = "unseen.runtime.files", "unseen.training.resume"
+_KILLED_TRAINING = "train@parts-ms-0"  # of kills.py
 _RECORDS, _TRAIN, _BUILD = "sweep records", "train", "catalog build"
 _SEALED = "pipeline/runtime/sealed.py: Run `unseen doctor --verify`, then"  # messages of remedies.py
 _REBUILT, _FORCED = f"{_SEALED} `rm {{}} && dvc repro`.", f"{_SEALED} `dvc repro --force --sing"
@@ -119,6 +126,7 @@ SABOTAGES = (
         "shutil.rmtree(path)",
         _RECORDS,
         every_point=True,
+        kills="ingest@parts",
     ),
     Sabotage(
         "JSON written in place",
@@ -152,6 +160,7 @@ SABOTAGES = (
         "_remove_directory(entry)",
         "pass",
         _RECORDS,
+        kills="ingest@parts",
     ),
     Sabotage(
         "replaced directory not restored",
@@ -248,6 +257,7 @@ SABOTAGES = (
         "pass",
         _TRAIN,
         unfound="outputs stay right; an error costs steps; `test_background.py`",
+        determinism=True,
     ),
     # the state of a training
     Sabotage(
@@ -274,6 +284,8 @@ SABOTAGES = (
         'run.method.load_state_dict(saved["method"] | saved["memories"])',
         "pass",
         _TRAIN,
+        kills=_KILLED_TRAINING,
+        clusters=2,
     ),
     Sabotage(
         "optimizer not restored",
@@ -298,6 +310,7 @@ SABOTAGES = (
         "run.record = record",
         "run.record = record\n    record.iteration -= 1",
         _TRAIN,
+        kills=_KILLED_TRAINING,
     ),
     Sabotage(
         "late checkpoint: copies after the next step",
@@ -307,6 +320,9 @@ SABOTAGES = (
         "checkpoints.save(iteration, *_copies(run))",
         _TRAIN,
         unfound="the writer seldom starts after the next step; `test_background.py`",
+        determinism=True,
+        kills=_KILLED_TRAINING,
+        clusters=2,
     ),
     Sabotage(
         "old checkpoints removed before the new one",
@@ -316,6 +332,8 @@ SABOTAGES = (
         '[path.unlink() for path in self.directory.glob("*.pt")]\n    content = {"identity"',
         _TRAIN,
         unfound="outputs stay right; a kill costs steps; `test_checkpoint.py`",
+        determinism=True,
+        kills=_KILLED_TRAINING,
     ),
     Sabotage(
         "unfinished state removed in place",
@@ -325,6 +343,7 @@ SABOTAGES = (
         "shutil.rmtree(path)",
         _TRAIN,
         unfound="the outputs are complete before the removal; `test_state.py`",
+        determinism=True,
     ),
     Sabotage(
         "steps not seeded",
@@ -333,6 +352,8 @@ SABOTAGES = (
         "torch.default_generator.manual_seed(value)",
         "pass",
         _TRAIN,
+        determinism=True,
+        kills=_KILLED_TRAINING,
     ),
     Sabotage(
         "last weights stored as the best",
@@ -342,6 +363,7 @@ SABOTAGES = (
         "pass",
         _TRAIN,
         unfound="every run has the same wrong output; `test_loop.py`",
+        determinism=True,
     ),
     Sabotage(
         "identity of a run without its code",
@@ -351,6 +373,14 @@ SABOTAGES = (
         '"code": "",',
         _TRAIN,
         unfound="needs other code in the second run; `test_state.py`",
+    ),
+    Sabotage(
+        "images changed by their thread",
+        "unseen.data.loader",
+        "TrainLoader._job",
+        "crop_for_training(picture, keys[index],",
+        "crop_for_training(picture, threading.get_ident(),",
+        determinism=True,
     ),
     # digests of results
     Sabotage(

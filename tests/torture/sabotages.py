@@ -5,15 +5,18 @@ samples of the campaigns run in forks:
 
     file operations    the operation of the sabotage; each of POINTS file operations, drawn by its name, fails
                        by each fault
+    determinism        the runs of determinism.py up to `train` that must be equal
     damaged files      CASES cases of each kind of mutations.py whose code contains the module, unless file
-                       operations find the sabotage
+                       operations or determinism find the sabotage
     neighbours         the cases that the table names, in a copy of the project with the changed file; needs
                        root
     remedies           likewise
+    kills              KILLS kills of the stage that the table names, in a clone with the changed file
+    clusters           the first kills of clusters.py, likewise
 
-A sample ends at its first violation: the campaign finds the sabotage. A sample without a sabotage, NONE, has
-none. The campaign continues where it was stopped; another text of a sabotage, and other code of its module or
-operation, discard a result.
+The table states which of the last five run. A sample ends at its first violation: the campaign finds the
+sabotage. A sample without a sabotage, NONE, has none. The campaign continues where it was stopped; another
+text of a sabotage, and other code of its module or operation, discard a result.
 """
 
 import argparse
@@ -23,6 +26,7 @@ import os
 import random
 import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 import traceback
@@ -31,7 +35,17 @@ from functools import partial
 from importlib import import_module
 from pathlib import Path
 
-from tests.torture import mutations, neighbours, network, remedies, results, shim
+from tests.torture import (
+    clusters,
+    determinism,
+    kills,
+    mutations,
+    neighbours,
+    network,
+    remedies,
+    results,
+    shim,
+)
 from tests.torture.file_operations import Case, cpu_seconds, run
 from tests.torture.limited import Counts
 from tests.torture.operations import PREPARATION, Operation, required, write_project
@@ -42,8 +56,10 @@ from unseen.runtime.stage import end_with_parent
 STATE = results.RESULTS / "sabotages.json"
 NONE = "none"
 OPERATION, DAMAGED = "file operations: ", "damaged files"  # campaigns in the results
-NEIGHBOURS, REMEDIES = "neighbours", "remedies"
-POINTS, CASES = 6, 150
+DETERMINISM, NEIGHBOURS, REMEDIES = "determinism", "neighbours", "remedies"
+KILLED, CLUSTERS = "kills", "clusters"
+CAMPAIGNS = ("file operations", DETERMINISM, DAMAGED, NEIGHBOURS, REMEDIES, KILLED, CLUSTERS)
+POINTS, CASES, KILLS = 6, 150, 4
 SECONDS = 900  # until a sample without an end is a violation; a build of a catalog exports ONNX in each case
 Sample = Callable[[], tuple[int, str | None]]  # the number of its cases, and the first violation
 
@@ -87,11 +103,48 @@ def sample_in_copy(
         except RuntimeError as error:
             return 0, str(error).strip().splitlines()[-1]
         found = results.load(state)
-    problems = [(number, name) for number, name in enumerate(cases, 1) if found[name]["violations"]]
-    if not problems:
-        return len(cases), None
-    number, name = problems[0]
-    return number, f"{name}: {found[name]['violations'][0].splitlines()[0]}"
+    return _first([(name, found[name]["violations"]) for name in cases])
+
+
+def sample_in_clone(module: str, options: Sequence[str], sabotage: Sabotage | None) -> tuple[int, str | None]:
+    """The kills of a campaign in a process of its own, in a clone of this commit with the changed file."""
+    if results.commit().endswith("-dirty"):
+        raise RuntimeError("kills and clusters run in a clone: commit the changes first")
+    variables = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
+    with tempfile.TemporaryDirectory(prefix="unseen-sabotages-") as folder:
+        clone, state = Path(folder) / "clone", Path(folder) / "state.json"
+        subprocess.run(["git", "clone", "--quiet", str(results.ROOT), str(clone)], check=True)
+        if sabotage is not None:
+            sabotage.edit(clone)
+        command = [sys.executable, "-m", module, *options, "--state", str(state)]
+        ended = subprocess.run(
+            command, cwd=clone, env=variables | {"PYTHONPATH": str(clone)}, capture_output=True, text=True
+        )
+        if ended.returncode:
+            return 0, (ended.stdout + ended.stderr).strip().splitlines()[-1]
+        found = {
+            int(number): kill for row in results.load(state).values() for number, kill in row["kills"].items()
+        }
+    return _first([(kill["kill"], kill["violations"]) for _, kill in sorted(found.items())])
+
+
+def _first(cases: Sequence[tuple[str, list[str]]]) -> tuple[int, str | None]:
+    """The number of cases up to the first one with violations, and its first violation."""
+    for number, (name, violations) in enumerate(cases, 1):
+        if violations:
+            return number, f"{name}: {violations[0].splitlines()[0]}"
+    return len(cases), None
+
+
+def sample_of_determinism() -> tuple[int, str | None]:
+    """The runs that must be equal, in this process: another run, one with other loader threads, and ingest of
+    files in another order."""
+    with tempfile.TemporaryDirectory(prefix="unseen-sabotages-") as folder:
+        try:
+            _, different = determinism.equal_runs(Path(folder), "train", again=1)
+        except RuntimeError as error:
+            return 0, str(error)
+    return _first([(variant, names) for variant, names in different.items()])
 
 
 def in_fork(sample: Sample) -> tuple[int, str | None]:
@@ -156,10 +209,27 @@ class Recorded:
         sys.stdout.flush()
 
 
-def campaign(sabotages: Sequence[Sabotage], state: Path, points: int = POINTS) -> None:
+def campaign(
+    sabotages: Sequence[Sabotage], state: Path, points: int = POINTS, campaigns: Sequence[str] = CAMPAIGNS
+) -> None:
     recorded = Recorded(state)
     # First: a fork of a process that has computed with torch lacks its threads.
-    _fail_file_operations(sabotages, recorded, points)
+    if CAMPAIGNS[0] in campaigns:
+        _fail_file_operations(sabotages, recorded, points)
+    run = {
+        DETERMINISM: _compare_runs,
+        DAMAGED: _damage_files,
+        NEIGHBOURS: _meet_neighbours,
+        REMEDIES: _execute_remedies,
+        KILLED: _kill_stages,
+        CLUSTERS: _kill_parts_of_clusters,
+    }
+    for name, campaign in run.items():
+        if name in campaigns:
+            campaign(sabotages, recorded)
+
+
+def _damage_files(sabotages: Sequence[Sabotage], recorded: "Recorded") -> None:
     with tempfile.TemporaryDirectory(prefix="unseen-seeds-") as folder:
         kinds = mutations.kinds(Path(folder))
         for sabotage in (None, *sabotages):
@@ -173,15 +243,45 @@ def campaign(sabotages: Sequence[Sabotage], state: Path, points: int = POINTS) -
                 recorded.run(
                     sabotage, DAMAGED, modules, _changed(sabotage, partial(sample_of_kinds, reached))
                 )
+
+
+def _meet_neighbours(sabotages: Sequence[Sabotage], recorded: Recorded) -> None:
     for sabotage in sabotages:
         if sabotage.neighbours and os.geteuid() == 0:
             sample = partial(sample_in_copy, neighbours.campaign, sabotage.neighbours, sabotage)
             recorded.run(sabotage, NEIGHBOURS, neighbours.MODULES, sample)
+
+
+def _execute_remedies(sabotages: Sequence[Sabotage], recorded: Recorded) -> None:
+    for sabotage in sabotages:
         if sabotage.remedies:
             cases = [name for name in SITUATIONS if name.startswith(sabotage.remedies)]
             modules = sorted({remedies.module_of(SITUATIONS[name][0]) for name in cases})
             sample = partial(sample_in_copy, remedies.campaign, cases, sabotage)
             recorded.run(sabotage, REMEDIES, modules, sample)
+
+
+def _compare_runs(sabotages: Sequence[Sabotage], recorded: Recorded) -> None:
+    chosen = [sabotage for sabotage in sabotages if sabotage.determinism]
+    for sabotage in (None, *chosen) if chosen else ():
+        sample = _changed(sabotage, partial(in_fork, sample_of_determinism))
+        recorded.run(sabotage, DETERMINISM, determinism.MODULES, sample)
+
+
+def _kill_stages(sabotages: Sequence[Sabotage], recorded: Recorded) -> None:
+    for sabotage in sabotages:
+        if sabotage.kills:
+            options = ["--stage", sabotage.kills, "--kills", str(KILLS)]
+            sample = partial(sample_in_clone, kills.__name__, options, sabotage)
+            recorded.run(sabotage, KILLED, kills.MODULES[sabotage.kills], sample)
+
+
+def _kill_parts_of_clusters(sabotages: Sequence[Sabotage], recorded: Recorded) -> None:
+    chosen = [sabotage for sabotage in sabotages if sabotage.clusters]
+    for sabotage in chosen:
+        options = ["--kills", str(sabotage.clusters)]
+        sample = partial(sample_in_clone, clusters.__name__, options, sabotage)
+        recorded.run(sabotage, CLUSTERS, clusters.MODULES, sample)
 
 
 def _changed(sabotage: Sabotage | None, sample: Sample) -> Sample:
@@ -239,6 +339,7 @@ def main() -> None:
     parser.add_argument(
         "--points", type=int, default=POINTS, help="file operations that fail, of each sample"
     )
+    parser.add_argument("--campaigns", nargs="+", choices=CAMPAIGNS, default=CAMPAIGNS, help="all by default")
     parser.add_argument("--state", type=Path, default=STATE, help="file of the results")
     arguments = parser.parse_args()
     chosen = [each for each in SABOTAGES if not arguments.sabotages or each.name in arguments.sabotages]
@@ -247,7 +348,7 @@ def main() -> None:
     if shim.compiler() is None:
         raise SystemExit("The campaign needs Linux and a C compiler (cc).")
     shim.restart_with_library()
-    campaign(chosen, arguments.state, arguments.points)
+    campaign(chosen, arguments.state, arguments.points, arguments.campaigns)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ import pytest
 from tests.torture import shim
 from tests.torture.results import ROOT
 from tests.torture.sabotage_table import SABOTAGES, Sabotage
-from tests.torture.sabotages import DAMAGED, NONE, OPERATION, Recorded, in_fork
+from tests.torture.sabotages import DAMAGED, NONE, OPERATION, Recorded, in_fork, sample_in_clone
 from tools.docs.reliability import page
 
 SAMPLE = ("file not synced", "partial files of killed writers kept", "digest of embeddings not compared")
@@ -69,6 +69,12 @@ def test_a_result_of_another_text_is_discarded(tmp_path: Path) -> None:
 def test_a_violation_without_a_sabotage_ends_the_campaign(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match="without a sabotage: broken"):
         Recorded(tmp_path / "x.json").run(None, DAMAGED, ["unseen.runtime.digest"], lambda: (1, "broken"))
+
+
+def test_a_campaign_in_a_clone_needs_a_commit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tests.torture.results.commit", lambda: "0123456789-dirty")
+    with pytest.raises(RuntimeError, match="commit the changes first"):
+        sample_in_clone("tests.torture.kills", [], None)
 
 
 @pytest.mark.slow

@@ -17,7 +17,7 @@ from tests.torture.remedies import printed
 from tests.torture.remedy_table import entry_of
 from tests.torture.results import RESULTS, Result, load
 from tests.torture.sabotage_table import SABOTAGES
-from tests.torture.sabotages import DAMAGED, NEIGHBOURS, OPERATION, REMEDIES
+from tests.torture.sabotages import CAMPAIGNS, CASES, DAMAGED, KILLS, OPERATION, POINTS
 from tests.torture.unnoticed import MAY_CHANGE
 from tools.docs.markdown import wrapped
 
@@ -247,18 +247,23 @@ attackers compete for the cores of one machine; the ratio of the 99th percentile
 "Memory": the largest growth of the resident memory of the service. After each attack a photo gets its answer.
 """
 
-_SABOTAGES = """## Sabotages
+_SABOTAGES = f"""## Sabotages
 
 `python -m tests.torture.sabotages`
 
 Each sabotage changes one function of the product in a process of its own. Then samples of the campaigns run:
-six drawn file operations of one operation fail by each fault, or all of them where few lead to the changed
-code; if this does not find the sabotage, 150 damaged files of each kind whose code contains the function's
-module are read. Of neighbours and remedies the cases that execute the function run in a project with the
-changed file. A sample ends at its first violation, which finds the sabotage. In brackets: the operation or
-kind, and the cases until then. The same samples without a sabotage have no violation. "None": the sample has
-no violation; "-": not run, or the campaign does not execute the function. Kills, clusters, resizes, memory,
-determinism and attacks are not run: they take minutes for each sabotage.
+{POINTS} drawn file operations of one operation fail by each fault, or all of them where few lead to the
+changed code; the runs that must be equal are compared ("determinism"); if these do not find the sabotage,
+{CASES} damaged files of each kind whose code contains the function's module are read. Of neighbours and
+remedies the cases that execute the function run in a project with the changed file. {KILLS} kills at random
+times, and two kills of parts of a cluster (a worker, and a raylet), run in a clone with the changed file. A
+sample ends at its first violation, which finds the sabotage. In brackets: the operation or kind, and the cases until then. The same
+samples without a sabotage have no violation. "None": the sample has no violation; "-": not run, or the
+campaign does not execute the function.
+
+Kills are run for what a killed stage leaves or restores, clusters for two faults of the state from which
+workers start again. Resizes restore by the functions that clusters execute, in ten minutes a training. A
+limit of memory and an attack on the service change neither files nor values of the training.
 """
 
 
@@ -526,11 +531,10 @@ def _sabotages(results: dict[str, Result]) -> Iterator[str]:
         operation = OPERATION + str(sabotage.operation)
         cells = (
             _found(result.get(operation), sabotage.operation),
-            _found(result.get(DAMAGED)),
-            *(_found(result.get(name), "") for name in (NEIGHBOURS, REMEDIES)),
+            *(_found(result.get(name), None if name == DAMAGED else "") for name in CAMPAIGNS[1:]),
         )
         rows.append((sabotage.name, f"`{sabotage.function}`", *cells))
-    yield from table(("sabotage", "function", "file operations", DAMAGED, NEIGHBOURS, REMEDIES), rows)
+    yield from table(("sabotage", "function", *CAMPAIGNS), rows)
     campaigns = [results.get(sabotage.name, {}).values() for sabotage in SABOTAGES]
     found = sum(any(each["violation"] for each in row) for row in campaigns)
     seconds = sum(each["cpu_seconds"] for row in results.values() for each in row.values())
