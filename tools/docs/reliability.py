@@ -257,9 +257,9 @@ changed code; the runs that must be equal are compared ("determinism"); if these
 {CASES} damaged files of each kind whose code contains the function's module are read. Of neighbours and
 remedies the cases that execute the function run in a project with the changed file. {KILLS} kills at random
 times, and two kills of parts of a cluster (a worker, and a raylet), run in a clone with the changed file. A
-sample ends at its first violation, which finds the sabotage. In brackets: the operation or kind, and the cases until then. The same
-samples without a sabotage have no violation. "None": the sample has no violation; "-": not run, or the
-campaign does not execute the function.
+sample ends at its first violation, which finds the sabotage. In brackets: the operation or kind, and the
+cases until then. The same samples without a sabotage have no violation. "None": the sample has no violation;
+"-": not run, or the campaign does not execute the function.
 
 Kills are run for what a killed stage leaves or restores, clusters for two faults of the state from which
 workers start again. Resizes restore by the functions that clusters execute, in ten minutes a training. A
