@@ -21,8 +21,8 @@ from unseen_search.service.app import create_app
 from unseen_search.service.settings import ServiceSettings
 
 LARGEST = 20_000  # bytes of a photo
-_UPLOAD = 0.05  # seconds in which a body must arrive
-_SILENCE = 0.3  # seconds until the client ends a connection without an answer
+_UPLOAD = 1.0  # seconds in which a body must arrive
+_SILENCE = 6.0  # seconds until the client ends a connection without an answer
 _HEADERS = {"Host": "localhost", "Connection": "close"}
 _LENGTHS = ("0", "-1", "+5", "0x10", "1e3", "x", "", "9" * 30, str(LARGEST + 1), "5, 5")
 _TARGETS = (
