@@ -7,7 +7,6 @@ run.
 
 import contextlib
 import dataclasses
-import functools
 import itertools
 import logging
 import shutil
@@ -222,8 +221,9 @@ def work(config: dict[str, Any]) -> dict[str, Any]:
             if loop is None:
                 from unseen.training.loop import train
 
-                loop = functools.partial(train, report=_report, preempted=preempted)
-            result = loop(job, context.get_world_rank(), context.get_world_size(), device)
+                loop = train
+            place = context.get_world_rank(), context.get_world_size(), device
+            result = loop(job, *place, _report, preempted)
     except Exception as error:
         problem = memory_problem(error)
         if problem is None:

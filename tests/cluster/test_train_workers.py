@@ -319,15 +319,35 @@ def test_a_worker_without_the_shards_of_the_driver_names_its_node(tmp_path: Path
         train_workers.work(config)
 
 
-def test_a_worker_whose_memory_is_full_ends_the_run_with_a_message(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Torch's error is a RuntimeError, after which a run of several workers would start again."""
+@pytest.fixture
+def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """That of a worker in this process."""
     numbers = ("get_local_world_size", "get_world_rank", "get_world_size")
     context = SimpleNamespace(**dict.fromkeys(numbers, lambda: 1))
     monkeypatch.setattr(ray.train, "get_context", lambda: context)
     monkeypatch.setattr(ray.train.torch, "get_device", lambda: torch.device("cpu"))
+    monkeypatch.setattr(train_workers, "_preemption", lambda: lambda: False)
     monkeypatch.setattr(sys, "stderr", sys.stderr)
+    paths = {"console": tmp_path / "console", "notice": tmp_path / "notice"}
+    return {"job": job(tmp_path, recipe("baseline")), "shared": None, "columns": None, **paths}
+
+
+def test_every_loop_learns_that_a_worker_received_sigterm(config: dict[str, Any]) -> None:
+    """Any worker creates the file that all look for."""
+
+    def loop(*arguments: Any) -> list[bool]:
+        *_, report, preempted = arguments
+        assert report is train_workers._report
+        before = preempted()
+        config["notice"].touch()
+        time.sleep(0.6)
+        return [before, preempted()]
+
+    assert train_workers.work(config | {"loop": loop})["result"] == [False, True]
+
+
+def test_a_worker_whose_memory_is_full_ends_the_run_with_a_message(config: dict[str, Any]) -> None:
+    """Torch's error is a RuntimeError, after which a run of several workers would start again."""
 
     def loop(*_: Any) -> None:
         raise errors.pop()
@@ -336,9 +356,7 @@ def test_a_worker_whose_memory_is_full_ends_the_run_with_a_message(
         RuntimeError("a defect"),
         torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB."),
     ]
-    training = job(tmp_path, recipe("baseline"))
-    config = {"job": training, "shared": None, "loop": loop, "console": tmp_path / "console", "columns": None}
-    config["notice"] = tmp_path / "notice"
+    config["loop"] = loop
     with pytest.raises(UserError, match=r"2\.00 GiB could not be allocated") as caught:
         train_workers.work(config)
     with pytest.raises(UserError, match=r"2\.00 GiB"):

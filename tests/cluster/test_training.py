@@ -210,7 +210,7 @@ def test_two_workers_log_the_loss_of_one_after_a_kill(
     shared = job(root, recipe("baseline"))
     mark = tmp_path / "killed"
 
-    def loop(job: Job, rank: int, world: int, device: torch.device) -> Any:
+    def loop(job: Job, rank: int, world: int, device: torch.device, *_: Any) -> Any:
         if not mark.exists():
             torch.distributed.barrier()
             if rank == 1:
@@ -247,7 +247,7 @@ def test_two_workers_log_the_loss_of_one_after_a_kill(
 @pytest.mark.timeout(180)
 @pytest.mark.usefixtures("ray_cluster")
 def test_the_stage_raises_the_error_of_one_of_two_workers(root: Path) -> None:
-    def loop(job: Job, rank: int, world: int, device: torch.device, report: Any = None) -> dict[str, Any]:
+    def loop(job: Job, rank: int, *_: Any) -> dict[str, Any]:
         if rank == 1:
             raise UserError("Row 3 is damaged.", "Ingest again.")
         torch.distributed.barrier()  # rank 0 waits for the failed rank 1

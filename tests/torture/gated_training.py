@@ -28,14 +28,12 @@ def gated_job(root: Path, segments: int) -> Job:
     return job(root, recipe("baseline", training=training))
 
 
-def train(job: Job, rank: int, world: int, device: torch.device, report: Any = None) -> dict[str, Any]:
-    """As the loop of the project under Ray; a step begins when `opened` allows it. Records the steps with
-    their number of workers, and how many were recorded before each start."""
-    from unseen.cluster.notice import noticing
+def train(job: Job, rank: int, *arguments: Any) -> dict[str, Any]:
+    """As the loop of the project; a step begins when `opened` allows it. Records the steps with their number
+    of workers, and how many were recorded before each start."""
     from unseen.training import loop
 
-    step = loop.train_step
-    starts = starts_of(job.root)
+    step, world = loop.train_step, arguments[0]
     if rank == 0:
         with (job.root / "starts").open("a", encoding="utf-8") as file:
             file.write(f"{len(steps_of(job.root))}\n")
@@ -51,8 +49,8 @@ def train(job: Job, rank: int, world: int, device: torch.device, report: Any = N
 
     loop.train_step = gated
     try:
-        with double_precision(), noticing(job.root / f"notice-{len(starts)}", lambda: False) as preempted:
-            return loop.train(job, rank, world, device, report, preempted)
+        with double_precision():
+            return loop.train(job, rank, *arguments)
     finally:
         loop.train_step = step
 
