@@ -4,6 +4,7 @@ import contextlib
 import os
 import secrets
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
@@ -169,6 +170,13 @@ def _waiting_for_raylet(others: set[psutil.Process]) -> Iterator[None]:
         services.get_node = get_node
 
 
+def _has_ipv4_loopback() -> bool:
+    with contextlib.suppress(OSError), socket.socket() as own:
+        own.bind(("127.0.0.1", 0))
+        return True
+    return False
+
+
 def _raylet_runs(others: set[psutil.Process]) -> bool:
     started = set(psutil.Process().children(recursive=True)) - others
     return any(process.name() == "raylet" for process in started if _runs(process))
@@ -176,6 +184,10 @@ def _raylet_runs(others: set[psutil.Process]) -> bool:
 
 def _cause(error: Exception, others: set[psutil.Process]) -> tuple[str, str]:
     """Why Ray did not start, and what to do."""
+    if not _has_ipv4_loopback():
+        reason = "its processes connect to each other at 127.0.0.1, which this machine lacks (IPv6 only)."
+        remedy = "Add 127.0.0.1/8 to the interface lo, or train on one worker, which needs no Ray."
+        return reason, remedy
     if "timed out" in str(error).lower():
         if _raylet_runs(others):
             load = f"a load of {os.getloadavg()[0]:.0f} on {os.cpu_count()} cores"

@@ -80,6 +80,26 @@ def test_refuses_a_temporary_directory_that_cannot_be_created(
         pass
 
 
+@pytest.mark.ray
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="needs Linux")
+def test_names_the_lack_of_ipv4(short_directory: Path) -> None:
+    """In a namespace without 127.0.0.1."""
+    namespace = ["unshare", "--map-root-user", "--net", "sh", "-c"]
+    setup = "ip link set lo up && ip address delete 127.0.0.1/8 dev lo"
+    if subprocess.run([*namespace, setup], check=False, capture_output=True).returncode:
+        pytest.skip("the system forbids namespaces, or lacks `ip`")
+    start = "from unseen.cluster.private import private_cluster as c; c(1, False, 80 * 2**20).__enter__()"
+    process = subprocess.run(
+        [*namespace, f'{setup} && exec "$@"', "sh", sys.executable, "-c", start],
+        env={**os.environ, "RAY_TMPDIR": str(short_directory)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "at 127.0.0.1, which this machine lacks (IPv6 only).\n  Add 127.0.0.1/8" in process.stderr
+
+
 def test_a_raylet_that_is_killed_during_the_start_is_a_user_error(
     short_directory: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

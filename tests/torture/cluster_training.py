@@ -4,7 +4,8 @@
 Its steps wait for the campaign (gated_training.py). Without --nodes its workers are on a private cluster,
 with --run-cluster on that of a parallel run. With --nodes the cluster is a head without CPUs and raylets of
 one CPU each on this machine. The lines `leave` and `join` on standard input end the oldest raylet with a
-worker without notice, and start one. With --elastic the number of workers is 1, 2 or 3.
+worker without notice, and start one; `drain` starts one and announces that the oldest with a worker is lost,
+which it is NOTICE seconds later. With --elastic the number of workers is 1, 2 or 3.
 """
 
 import argparse
@@ -17,8 +18,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 from tests.torture.gated_training import gated_job, train
 from unseen.cluster import train_workers
 from unseen.cluster.launcher import RunCluster
@@ -29,6 +28,7 @@ from unseen.training.job import Job
 SEGMENTS = 4  # of the training, without --segments
 WORKER = "RayTrainWorker"  # in the command line of a training worker
 STORE = 80 * 2**20  # bytes of shared memory of a node
+NOTICE = 10.0  # seconds
 # A raylet that was killed refuses connections: three refusals in 1.5 s instead of five in 15 s. Ray Train
 # requests workers for the dead node before that, and would wait 60 s for them.
 NODES = {
@@ -36,7 +36,6 @@ NODES = {
     "RAY_health_check_period_ms": "500",
     "RAY_health_check_failure_threshold": "3",
     "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S": "5",
-    "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": "0",  # a process of each start, 2 s of CPU
 }
 
 
@@ -50,8 +49,9 @@ def _train(job: Job, settings: TrainSettings) -> int:
     return 0
 
 
-def _on_nodes(job: Job, nodes: int, settings: TrainSettings) -> int:
-    os.environ.update(NODES)  # the GCS and the controller of the training inherit it
+def _on_nodes(job: Job, nodes: int, settings: TrainSettings, drains: bool) -> int:
+    watches = {"RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": str(int(drains))}  # a process of each start, 2 s of CPU
+    os.environ.update(NODES | watches)  # the GCS and the controller of the training inherit it
     from ray.cluster_utils import Cluster
 
     head: dict[str, Any] = {"num_cpus": 0, "object_store_memory": STORE, "include_dashboard": False}
@@ -60,6 +60,7 @@ def _on_nodes(job: Job, nodes: int, settings: TrainSettings) -> int:
     cluster.wait_for_nodes()
     os.environ["RAY_ADDRESS"] = cluster.address
     commands: list[str] = []
+    drained: list[tuple[float, Any]] = []  # times at which they are lost, and nodes
     threading.Thread(target=lambda: commands.extend(map(str.strip, sys.stdin)), daemon=True).start()
     codes: list[int] = []
     training = threading.Thread(target=lambda: codes.append(_train(job, settings)), daemon=True)
@@ -67,21 +68,37 @@ def _on_nodes(job: Job, nodes: int, settings: TrainSettings) -> int:
     while training.is_alive():  # Ray starts nodes from the main thread only
         training.join(0.2)
         command = commands.pop(0) if commands else ""
-        if command == "leave":
-            leaving = next(filter(_has_worker, raylets), raylets[0])
-            raylets.remove(leaving)
-            cluster.remove_node(leaving, allow_graceful=False)
-        elif command == "join":
+        if command in ("join", "drain"):
             raylets.append(cluster.add_node(num_cpus=1, object_store_memory=STORE))
+        if command in ("leave", "drain"):
+            with_worker = _nodes_with_worker()
+            leaving = next((node for node in raylets if node.node_id in with_worker), raylets[0])
+            raylets.remove(leaving)
+            if command == "drain":
+                _announce(leaving)
+            drained.append((time.monotonic() + (NOTICE if command == "drain" else 0.0), leaving))
+        while drained and time.monotonic() >= drained[0][0]:
+            cluster.remove_node(drained.pop(0)[1], allow_graceful=False)
     cluster.shutdown()
     return codes[0]
 
 
-def _has_worker(node: Any) -> bool:
-    """Whether the raylet of this node of Ray has started a training worker."""
-    (raylet,) = node.all_processes["raylet"]
-    workers = psutil.Process(raylet.process.pid).children(recursive=True)
-    return any(WORKER in " ".join(worker.cmdline()) for worker in workers)
+def _nodes_with_worker() -> set[str]:
+    """The nodes on which Ray runs training workers."""
+    from ray._private.state import actors
+
+    running = [actor for actor in actors().values() if actor["State"] == "ALIVE"]
+    return {actor["Address"]["NodeID"] for actor in running if WORKER in actor["ActorClassName"]}
+
+
+def _announce(node: Any) -> None:
+    """Tells Ray that the node is lost in NOTICE seconds."""
+    from ray.core.generated.autoscaler_pb2 import DrainNodeReason
+
+    deadline = int((time.time() + NOTICE) * 1000)
+    reason = DrainNodeReason.DRAIN_NODE_REASON_PREEMPTION
+    accepted, message = node.get_gcs_client().drain_node(node.node_id, reason, "preempted", deadline)
+    assert accepted, message
 
 
 def _on_run_cluster(root: Path, arguments: Sequence[str]) -> int:
@@ -104,13 +121,16 @@ def main() -> int:
     parser.add_argument("--nodes", type=int, default=0)
     parser.add_argument("--run-cluster", action="store_true")
     parser.add_argument("--elastic", action="store_true")
+    parser.add_argument("--drains", action="store_true", help="Ray watches for nodes that drain")
     options = parser.parse_args()
     train_workers.RESIZE_SECONDS = 2.0
     settings = TrainSettings(workers=(1, 3) if options.elastic else options.workers, gpu="no")
     if options.run_cluster:
         return _on_run_cluster(options.root, ["--workers", str(options.workers)])
     job = gated_job(options.root, options.segments)
-    return _on_nodes(job, options.nodes, settings) if options.nodes else _train(job, settings)
+    if options.nodes:
+        return _on_nodes(job, options.nodes, settings, options.drains)
+    return _train(job, settings)
 
 
 if __name__ == "__main__":

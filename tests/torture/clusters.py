@@ -102,12 +102,12 @@ def drawn(number: int) -> Kill:
 class Run:
     """A training in its own project, with its own files of Ray. Its first step waits."""
 
-    def __init__(self, folder: Path, *arguments: str) -> None:
+    def __init__(self, folder: Path, *arguments: str, launcher: tuple[str, ...] = ()) -> None:
         self.root, self.temporary = folder / "project", folder / "r"
         self.temporary.mkdir()
         write_tiny_set(self.root)
         open_until(self.root, 0)
-        self.arguments = arguments
+        self.arguments, self.launcher = arguments, launcher
         self.mark = folder.name
         self.log = folder / "output"
 
@@ -119,7 +119,7 @@ class Run:
         module = "tests.torture.cluster_training"
         with self.log.open("ab") as output:
             return subprocess.Popen(
-                [sys.executable, "-m", module, str(self.root), *self.arguments, *more],
+                [sys.executable, "-m", *self.launcher, module, str(self.root), *self.arguments, *more],
                 cwd=results.ROOT,
                 env=environment,
                 stdin=subprocess.PIPE,

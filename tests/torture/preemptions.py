@@ -1,19 +1,24 @@
 """Preemptions of the workers of a training: `python -m tests.torture.preemptions --trainings N`.
 
-A training of 96 steps has two workers on a private cluster (cluster_training.py). Three times, after a random
-step, one of them is lost:
+A training has two workers (cluster_training.py). LOSSES times, some steps after it started or resumed, a
+worker or a node is lost:
 
-    notice          it receives SIGTERM and ends some seconds later
-    short notice    it receives SIGTERM, and within a second SIGKILL, which often meets a checkpoint
+    notice          a worker receives SIGTERM and ends some seconds later
+    short notice    it receives SIGTERM, and within a second SIGKILL
+    checkpoint      it receives SIGTERM; both receive SIGKILL as soon as a checkpoint is being written
     kill            it receives SIGKILL
+    drained node    a raylet of one CPU drains, and is killed 10 s later with its worker
+    lost node       such a raylet is killed with its worker
 
-A step begins every PACE seconds. A training is a violation unless the same command goes on after each loss
-and succeeds, weights and history have the bytes of an undisturbed run, and no process, partial file, file of
-a cluster or shared memory is left. The steps that began again are counted; the interrupted one is among them.
+The workers are on a private cluster, or on such raylets, of which one is a spare. From a notice to the end a
+step begins every PACE seconds. A training is a violation unless the same command goes on after each loss and
+succeeds, weights and history have the bytes of an undisturbed run, and no process, partial file, file of a
+cluster or shared memory is left. The steps that began again are counted; the interrupted one is among them.
 
 Training n is drawn by a generator seeded by n. The campaign continues where it was stopped.
 """
 
+import contextlib
 import random
 import shutil
 import signal
@@ -29,48 +34,53 @@ import psutil
 
 from tests.torture import numbered, results
 from tests.torture.cluster_training import WORKER
-from tests.torture.clusters import LIMIT, MODULES, NOTICE, Run
+from tests.torture.clusters import LIMIT, MODULES, NOTICE, Run, tell
 from tests.torture.gated_training import SEGMENT, last_step, open_until, starts_of, steps_of
-from tests.torture.numbered import shared_memory, shared_memory_left
+from tests.torture.numbered import shared_memory, shared_memory_left, within
 
 STATE = results.RESULTS / "preemptions.json"
-KINDS = ("notice", "short notice", "kill")
-SEGMENTS = 8
-PACE = 0.4  # seconds of a step
+_NODES = ("--nodes", "3")
+KINDS: dict[str, tuple[str, ...]] = {  # with arguments of the training
+    "notice": (),
+    "short notice": (),
+    "checkpoint": (),
+    "kill": (),
+    "drained node": (*_NODES, "--drains"),
+    "lost node": _NODES,
+}
+LOSSES = 10
+SEGMENTS = 36  # more than the steps before and after the notices of all losses
+PACE = 0.5  # seconds of a step after a notice
 _MODULES = (*MODULES, "unseen.cluster.notice")
 
 
 @dataclass(frozen=True)
 class Loss:
-    """The loss of a worker after `step` has begun; of a short notice, `seconds` after it."""
+    """A loss after `steps` steps of a start of the workers; `seconds` after a short notice. `worker`: the
+    one that receives a signal, by process id."""
 
-    step: int
+    steps: int
     seconds: float
+    worker: int
 
 
 def drawn(number: int) -> tuple[str, list[Loss]]:
     """The kind and the losses of training `number`."""
     draw = random.Random(number)
-    steps = [draw.randint(first, first + 8) for first in (2, 30, 58)]
-    return KINDS[number % len(KINDS)], [Loss(step, draw.random()) for step in steps]
+    losses = [Loss(draw.randint(1, 8), draw.random(), draw.randint(0, 1)) for _ in range(LOSSES)]
+    return list(KINDS)[number % len(KINDS)], losses
 
 
-class Gate:
-    """Lets a step of a training begin every PACE seconds, as long as its steps begin."""
-
-    def __init__(self, root: Path) -> None:
-        self.root, self.opened = root, 0
-
-    def until(self, condition: Callable[[], bool], seconds: float) -> bool:
-        """Whether the condition becomes true in time."""
-        deadline = time.monotonic() + seconds
-        while not condition():
-            if time.monotonic() > deadline:
-                return False
-            self.opened = min(last_step(self.root)[0] + 2, SEGMENT * SEGMENTS)
-            open_until(self.root, self.opened)
-            time.sleep(PACE)
-        return True
+def _paced(run: Run, condition: Callable[[], bool], pace: float, seconds: float) -> bool:
+    """Lets a step begin every `pace` seconds, as long as steps begin. Whether the condition becomes true in
+    time."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        open_until(run.root, min(last_step(run.root)[0] + 2, SEGMENT * SEGMENTS))
+        time.sleep(pace)
+    return True
 
 
 def trained(number: int, undisturbed: dict[str, bytes] | None) -> tuple[str, list[str], dict[str, bytes]]:
@@ -79,15 +89,15 @@ def trained(number: int, undisturbed: dict[str, bytes] | None) -> tuple[str, lis
     kind, losses = drawn(number)
     shared, folder = shared_memory(), Path(tempfile.mkdtemp(prefix="up-"))
     try:
-        run = Run(folder)
-        driver, gate, problems = run.start("--segments", str(SEGMENTS)), Gate(run.root), []
+        run, problems = Run(folder, *KINDS[kind], launcher=("tests.torture.forked_workers",)), []
+        driver = run.start("--segments", str(SEGMENTS))
         for index, loss in enumerate(losses if undisturbed is not None else []):
-            gate.until(partial(_has_begun, run, driver, loss.step), LIMIT)
-            _lose(kind, loss, run)
-            if not gate.until(partial(_has_started, run, index + 2), NOTICE):
+            _paced(run, partial(_has_begun, run, driver, index, loss.steps), 0.02, LIMIT)
+            _lose(kind, loss, run, driver)
+            if not _paced(run, partial(_has_started, run, index + 2), PACE, NOTICE):
                 problems.append(f"the workers did not start again: {run.printed()[-300:]}")
                 break
-        gate.until(lambda: driver.poll() is not None, LIMIT)
+        _paced(run, lambda: driver.poll() is not None, 0.02, LIMIT)
         if run.ended(driver) != 0:
             problems.append(f"the training ends with {driver.returncode}: {run.printed()[-300:]}")
         steps, outputs = steps_of(run.root), run.outputs()
@@ -102,29 +112,36 @@ def trained(number: int, undisturbed: dict[str, bytes] | None) -> tuple[str, lis
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _has_begun(run: Run, driver: subprocess.Popen[bytes], step: int) -> bool:
-    return driver.poll() is not None or last_step(run.root)[0] >= step
+def _has_begun(run: Run, driver: subprocess.Popen[bytes], start: int, steps: int) -> bool:
+    """Whether `steps` steps have begun since a start of the workers."""
+    starts = starts_of(run.root)
+    return driver.poll() is not None or (
+        len(starts) > start and len(steps_of(run.root)) >= starts[start] + steps
+    )
 
 
 def _has_started(run: Run, times: int) -> bool:
     return len(starts_of(run.root)) >= times
 
 
-def _lose(kind: str, loss: Loss, run: Run) -> None:
-    """Ends a worker."""
-    workers = [process for process in run.processes() if WORKER in " ".join(process.cmdline())]
-    if not workers:
+def _lose(kind: str, loss: Loss, run: Run, driver: subprocess.Popen[bytes]) -> None:
+    """Ends a worker or a node."""
+    if kind.endswith("node"):
+        for command in ("drain",) if kind == "drained node" else ("leave", "join"):
+            tell(driver, command)
         return
-    worker = workers[int(loss.seconds * 1000) % len(workers)]
+    workers = [process for process in run.processes() if WORKER in " ".join(process.cmdline())]
+    assert len(workers) == 2, workers
     if kind != "kill":
-        worker.send_signal(signal.SIGTERM)
+        workers[loss.worker].send_signal(signal.SIGTERM)
     if kind == "short notice":
         time.sleep(loss.seconds)
-    if kind != "notice":
-        try:
-            worker.send_signal(signal.SIGKILL)
-        except psutil.NoSuchProcess:
-            return
+    if kind == "checkpoint":
+        open_until(run.root, last_step(run.root)[0] + 4)
+        within(NOTICE, lambda: any(run.root.glob("data/state/tiny/*/*/.*.partial")), 0.0)
+    for worker in workers if kind == "checkpoint" else [] if kind == "notice" else [workers[loss.worker]]:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            worker.kill()
 
 
 def campaign(trainings: int, state: Path) -> None:

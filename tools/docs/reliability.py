@@ -94,12 +94,16 @@ _PREEMPTIONS = """## Preemptions of workers
 
 `python -m tests.torture.preemptions`
 
-A training of 96 steps of at least 0.4 s has two workers on a private Ray cluster. Three times, after a random
-step, one of them is lost: by SIGTERM, some seconds before its end ("notice"), by SIGTERM and within a second
-by SIGKILL ("short notice"), or by SIGKILL ("kill"). A training is a violation unless the same command goes on
-after each loss and succeeds, weights and history have the bytes of an undisturbed run, and no process,
-partial file, file of a cluster or shared memory is left. "Steps again": the median and the maximum of the
-steps that begin again after a loss; the step that the loss interrupts is one of them.
+A training has two workers on a private Ray cluster, or on raylets of one CPU each, of which one is a spare.
+Ten times, 1 to 8 steps after it started or resumed, a worker or a node is lost: a worker by SIGTERM, some
+seconds before its end ("notice"), by SIGTERM and within a second by SIGKILL ("short notice"), or by SIGKILL
+("kill"); both workers by SIGKILL during a checkpoint, which a notice to one of them causes ("checkpoint"); a
+raylet that drains, by SIGKILL after 10 s ("drained node"), or without notice ("lost node"). After a notice a
+step begins every 0.5 s. A training is a violation unless the same command goes on after each loss and
+succeeds, weights and history have the bytes of an undisturbed run, and no process, partial file, file of a
+cluster or shared memory is left. "Steps again": the median and the maximum of the steps that begin again
+after a loss; the step that the loss interrupts is one of them. Workers are forks of a process that has
+imported their libraries. The goal is 1,000 losses; the campaign continues where it ended.
 """
 
 _RESIZES = """## Nodes that join and leave

@@ -1,13 +1,16 @@
 """Remarks after a successful ingest: excluded images, files that were not read, folders that links name
-twice, equal images with different labels, sources that DVC does not track."""
+twice, equal images with different labels, images that are far larger than the input of a network, sources
+that DVC does not track."""
 
 import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from unseen.data.ingest.releases import PUBLISHED
-from unseen.data.ingest.settings import Source
+from unseen.data.ingest.settings import OwnSource, Source
 from unseen.data.ingest.sources.folder import (
     CONVERT,
     enumerated,
@@ -18,13 +21,17 @@ from unseen.data.ingest.sources.folder import (
     unlisted_sentence,
     unread_sentence,
 )
+from unseen.data.shards import Shards
 
+_LARGE = 2  # the shorter side of an image / that of an input, from which decoding exceeds the need of a crop
 _TRACKED = "data/raw"  # of the project: dvc.yaml names data/raw/<dataset>
 
 
-def remarks(source: Source, manifest: dict[str, Any], output: Path, dataset: str) -> Iterator[str]:
+def remarks(
+    source: Source, manifest: dict[str, Any], output: Path, dataset: str, side: int = 0
+) -> Iterator[str]:
     """Lines for the user. `manifest` is that of the shards in `output`; the project is the working
-    directory."""
+    directory. `side`: the longest to which a recipe resizes the shorter side of these images; 0: unknown."""
     summary = manifest["ingest"]
     if summary["skipped_images"]:
         names = enumerated([skipped["source"] for skipped in summary["skipped"]])
@@ -60,6 +67,14 @@ def remarks(source: Source, manifest: dict[str, Any], output: Path, dataset: str
             f"label, such as {second} and {first}. Correct the labels. {output / 'manifest.json'} lists "
             "pairs under duplicates.pairs."
         )
+    if side and isinstance(source, OwnSource) and summary["resize"] is None:
+        median = int(np.median(Shards(output).sizes.min(axis=1)))
+        if median > _LARGE * side:
+            yield (
+                f"the median of the shorter sides is {median:,} pixels, and the recipes read {side}: every "
+                "step of a training decodes the large images. Smaller ones are stored with "
+                f"`resize: {_LARGE * side}` under `ingest` in params.yaml."
+            )
     for field in type(source).model_fields:
         path = getattr(source, field) if field == "path" or field in PUBLISHED else None
         if path is not None and not Path(os.path.abspath(path)).is_relative_to(os.path.abspath(_TRACKED)):

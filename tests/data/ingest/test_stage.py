@@ -9,6 +9,7 @@ import pytest
 
 from tests.data.ingest.pictures import folder
 from tests.resolved import write_resolved
+from tests.training.jobs import recipe
 from unseen.data.shards import Shards
 from unseen.stages.ingest import run
 
@@ -43,6 +44,30 @@ def test_reports_a_source_that_dvc_does_not_track(
         "note: DVC does not track ../photos. After a change there: dvc repro -f -s ingest@mine && dvc repro\n"
     )
     assert (note in capsys.readouterr().err) is (path == "../photos")
+
+
+@pytest.mark.parametrize(
+    ("side", "resize", "reports"), [(14, None, True), (15, None, False), (14, 30, False)]
+)
+def test_reports_images_that_are_far_larger_than_the_input(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    side: int,
+    resize: int | None,
+    reports: bool,
+) -> None:
+    """Their shorter side has 30 pixels."""
+    folder(tmp_path / "raw")
+    monkeypatch.chdir(tmp_path)
+    configure(resize=resize)
+    for method, size in (("small", 8), ("large", side)):
+        of_method = recipe("baseline", input={"size": size, "resize": None}).model_dump(mode="json")
+        write_resolved(Path(), "train", "mine", method, recipe=of_method)
+    run("mine")
+    errors = capsys.readouterr().err
+    assert (f"is 30 pixels, and the recipes read {side}: " in errors) is reports
+    assert (f"`resize: {2 * side}` under `ingest` in params.yaml." in errors) is reports
 
 
 def test_reports_excluded_images(

@@ -1,0 +1,113 @@
+"""Runs `python -m MODULE ARGUMENTS`, a program that starts many workers of Ray, with workers that fork:
+`python -m tests.torture.forked_workers MODULE ARGUMENTS`.
+
+A worker imports the libraries of a training for 4 s of CPU time. This program imports those that do not
+import Ray, which reads variables of a worker when it is imported, and forks a server. The nodes of Ray that
+the program starts execute this file as the command of a worker. The command sends its arguments, variables
+and standard streams to the server, and ends with the worker, a fork of the server.
+"""
+
+import argparse
+import ctypes
+import gc
+import importlib
+import json
+import os
+import runpy
+import signal
+import socket
+import sys
+import traceback
+from typing import Any, NoReturn
+
+_ADDRESS = "UNSEEN_FORKED_WORKERS"  # variable of the nodes of Ray: the name of the server's socket
+_IMPORTED = ("pandas", "pyarrow.fs", "pyarrow.parquet", "unseen.training.loop", "tests.training.jobs")
+_PR_SET_PDEATHSIG = 1
+
+
+def _main(module: str) -> None:
+    """Starts the server, which ends with this process, and runs the program."""
+    for library in _IMPORTED:
+        importlib.import_module(library)
+    assert "ray" not in sys.modules, "the libraries import Ray"
+    name = f"unseen-workers-{os.getpid()}"
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind("\0" + name)
+    listener.listen(64)
+    if os.fork() == 0:
+        _serve(listener)
+    listener.close()
+    os.environ[_ADDRESS] = name
+    from ray._private import services
+
+    start = services.start_raylet
+
+    def start_raylet(*arguments: Any, **named: Any) -> Any:
+        ours = [__file__ if str(value).endswith("/setup_worker.py") else value for value in arguments]
+        assert ours != list(arguments), "this version of Ray gives the command of its workers otherwise"
+        return start(*ours, **named)
+
+    services.start_raylet = start_raylet
+    del sys.argv[0]
+    runpy.run_module(module, run_name="__main__", alter_sys=True)
+
+
+def _serve(listener: socket.socket) -> NoReturn:
+    """The server."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the forks
+    gc.collect()
+    gc.freeze()  # a collection in a fork would copy the pages of all objects
+    while True:
+        connection, _ = listener.accept()
+        if os.fork() == 0:
+            listener.close()
+            _work(connection)
+        connection.close()
+
+
+def _work(connection: socket.socket) -> NoReturn:
+    """The worker of a command, which waits for the end of `connection`."""
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    _, streams, _, _ = socket.recv_fds(connection, 1, 3)
+    with connection.makefile("rb") as file:
+        folder, variables, arguments = json.load(file)
+    for target, descriptor in enumerate(streams):
+        os.dup2(descriptor, target)
+        os.close(descriptor)
+    os.chdir(folder)
+    os.environ.clear()
+    os.environ.update(variables)
+    from ray._private.runtime_env.context import RuntimeEnvContext  # reads the variables
+
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--serialized-runtime-env-context", default="{}")
+    parser.add_argument("--language")
+    options, command = parser.parse_known_args(arguments)
+    os.environ.update(RuntimeEnvContext.deserialize(options.serialized_runtime_env_context).env_vars)
+    sys.argv[:] = command
+    status = 1
+    try:
+        runpy.run_path(command[0], run_name="__main__")
+        status = 0
+    except Exception:
+        traceback.print_exc()
+    finally:
+        os._exit(status)
+
+
+def _request() -> None:
+    """The command of a worker."""
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.connect("\0" + os.environ[_ADDRESS])
+        socket.send_fds(connection, [b"-"], [0, 1, 2])
+        connection.sendall(json.dumps([os.getcwd(), dict(os.environ), sys.argv[1:]]).encode())
+        connection.shutdown(socket.SHUT_WR)
+        connection.recv(1)
+
+
+if __name__ == "__main__":
+    if _ADDRESS in os.environ:
+        _request()
+    else:
+        _main(sys.argv[1])
