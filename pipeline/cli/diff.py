@@ -24,6 +24,7 @@ from unseen.report.joint_intervals import column_of
 from unseen.report.summary import FLOOR, PREFIX
 from unseen.report.words import listed, name_of, percent, signed_points
 from unseen.runtime.errors import UserError
+from unseen.runtime.sealed import DIGESTS, recompute, require_digests
 from unseen.runtime.text import aligned
 
 _PARAMS = Path("params.yaml")
@@ -66,7 +67,8 @@ def difference(first: str, second: str | None = None) -> str:
     Compares the data sets, methods and seeds that `run` of params.yaml has at both revisions.
 
     Raises UserError for an unknown revision, if the two have no data set, method and seed in common, if a
-    file is missing in DVC's cache, and for results of different images or protocols.
+    file is missing in DVC's cache or differs from its sha256, and for results of different images or
+    protocols.
     """
     before, after = AtRevision(first), AtRevision(second)
     runs = [Document(_PARAMS, f"{_PARAMS} of {at.name}", at.read(_PARAMS).decode()) for at in (before, after)]
@@ -95,15 +97,26 @@ def _common(runs: Sequence[Document], axis: str) -> list[Any]:
 def _side(at: AtRevision, folder: Path, cell: Cell, seeds: Sequence[int]) -> Side:
     files, metrics, processors, protocol = [], [], set(), {}
     for seed in map(str, seeds):
-        evaluation = Path("data/evaluation", *cell, seed)
-        copy = folder / evaluation / "queries.parquet"
-        copy.parent.mkdir(parents=True)
-        copy.write_bytes(at.read(evaluation / copy.name, _WITHOUT_CACHE))
-        files.append(copy)
-        metrics.append(json.loads(at.read(evaluation / "metrics.json")))
-        protocol = json.loads(at.read(evaluation / "protocol.json"))
+        evaluation = _copied(at, folder, Path("data/evaluation", *cell, seed))
+        files.append(evaluation / "queries.parquet")
+        metrics.append(json.loads((evaluation / "metrics.json").read_text(encoding="utf-8")))
+        protocol = json.loads((evaluation / "protocol.json").read_text(encoding="utf-8"))
         processors.add(_processor(at, Path("data/logs", *cell, f"{seed}.json")))
     return Side(at.name, files, metrics, protocol, processors)
+
+
+def _copied(at: AtRevision, folder: Path, evaluation: Path) -> Path:
+    """A copy of the results below `folder`. Raises UserError if one differs from its recorded sha256."""
+    copy = folder / evaluation
+    copy.mkdir(parents=True)
+    for name in ("queries.parquet", "metrics.json", "protocol.json", DIGESTS):
+        (copy / name).write_bytes(at.read(evaluation / name, _WITHOUT_CACHE))
+    remedy = recompute(f"evaluate@{'-'.join(evaluation.parts[2:])}")
+    try:
+        require_digests(copy, remedy)
+    except UserError as error:
+        raise UserError(f"At {at.name}: {error.what.removeprefix(f'{folder}/')}", remedy) from error
+    return copy
 
 
 def _processor(at: AtRevision, log: Path) -> str:

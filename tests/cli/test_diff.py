@@ -16,6 +16,7 @@ from unseen.evaluation.protocol import Protocol
 from unseen.evaluation.statistics.better import compare
 from unseen.evaluation.statistics.table import of_queries
 from unseen.runtime.errors import UserError
+from unseen.runtime.sealed import write_digests
 
 pytestmark = pytest.mark.graph
 CLASSES, IMAGES = 40, 6
@@ -49,6 +50,7 @@ def write(shifts: dict[str, float], device: str = "x86_64 AVX512", confidence: f
         (cell / "metrics.json").write_text(json.dumps(metrics))
         protocol = Protocol("test", (1,), confidence, 0).declaration()
         (cell / "protocol.json").write_text(json.dumps(protocol))
+        write_digests(cell)
         log = Path("data/logs/birds", method, "0.json")
         log.parent.mkdir(parents=True, exist_ok=True)
         log.write_text(json.dumps({"host": {"device": device}}))
@@ -151,10 +153,24 @@ def test_several_seeds_give_better_or_worse(project: Path) -> None:
             table = pq.read_table(path)
             moved = table["ap_at_r"].to_numpy() + 0.002 * seed * (1 + shift)
             pq.write_table(table.set_column(3, "ap_at_r", pa.array(moved)), path)
+            write_digests(path.parent)
         commit(f"seeds {shift}")
     text = difference("HEAD~1")
     assert cells(text, "ms", "MAP@R").endswith("better")
     assert "One seed" not in text
+
+
+def test_refuses_a_result_with_another_digest(project: Path) -> None:
+    path = Path("data/evaluation/birds/ms/0/queries.parquet")
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.unlink()  # a link to DVC's cache
+    path.write_bytes(content)
+    message = (
+        r"At now: data/evaluation/birds/ms/0/queries\.parquet differs from its sha256.*\n.*evaluate@birds"
+    )
+    with pytest.raises(UserError, match=message):
+        difference("first")
 
 
 @pytest.mark.parametrize(
