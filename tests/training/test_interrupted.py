@@ -128,17 +128,24 @@ def test_a_terminated_stage_writes_a_checkpoint_and_resumes_to_the_same_bytes(
     assert output_bytes(broken) == uninterrupted_bytes("irt")
 
 
+@pytest.mark.parametrize(
+    ("noticed", "killed"),
+    [(7, 9), (1, 2), (5, 5)],
+    ids=["between rows", "before the first step", "during a validation"],
+)
 def test_a_training_with_notice_of_a_lost_machine_writes_each_step(
-    root: Path, uninterrupted_bytes: Callable[[str], dict[str, bytes]]
+    root: Path, uninterrupted_bytes: Callable[[str], dict[str, bytes]], noticed: int, killed: int
 ) -> None:
-    steps = iter(range(100))
+    """From the end of step `noticed` to the last one before the kill."""
+    steps = iter(range(1, 100))
     broken = dataclasses.replace(job(root, recipe("irt")), checkpoint_every=100)
-    with killed_at(9):
-        loop.train(broken, 0, 1, CPU, preempted=lambda: next(steps) >= 6)
+    with killed_at(killed):
+        loop.train(broken, 0, 1, CPU, preempted=lambda: next(steps) >= noticed)
     (state,) = states_of(broken)
-    assert sorted(path.name for path in state.glob("*.pt")) == ["00000008.pt", "00000009.pt"]
+    newest = range(max(noticed, killed - 1), killed + 1)
+    assert sorted(path.name for path in state.glob("*.pt")) == [f"{step:08d}.pt" for step in newest]
     loop.train(broken, 0, 1, CPU)
-    assert log_of(broken)["resumed_at"] == [9]
+    assert log_of(broken)["resumed_at"] == [killed]
     assert output_bytes(broken) == uninterrupted_bytes("irt")
 
 
