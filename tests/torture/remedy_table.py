@@ -14,6 +14,8 @@ CLUSTER = "needs a cluster"
 OTHER_DATA = "needs data or a machine that the miniature project lacks"
 CHOICE = "describes a choice of the user; nothing is damaged"
 NO_REMEDY = "names a command, and is no remedy"
+MINUTES = "its command takes minutes"
+FOUND_BEFORE = "a digest, which is compared before, finds the damage"
 
 
 class Entry(NamedTuple):
@@ -156,10 +158,10 @@ TABLE = (
         ),
     ),
     Entry("pipeline/cli/doctor.py", "restore it from git", (Situation(VERIFY, flipped(METRICS)),)),
-    Entry("pipeline/cli/init.py", "{} is a project", CHOICE),
+    Entry("pipeline/cli/init.py", "{} is a project", MINUTES),
     Entry("pipeline/cli/init.py", "`unseen run` runs", (Situation("unseen lock", again=False),)),
     Entry("pipeline/cli/init.py", "{} accepts", CHOICE),
-    Entry("pipeline/cli/ladder.py", "Search with", CHOICE),
+    Entry("pipeline/cli/ladder.py", "Search with", MINUTES),
     Entry(
         "pipeline/cli/run.py",
         "Set train.workers",
@@ -167,7 +169,7 @@ TABLE = (
     ),
     Entry("pipeline/cli/verify.py", "Repair", NO_REMEDY),
     Entry("pipeline/cluster/connection.py", "ray job", CLUSTER),
-    Entry("pipeline/cluster/task.py", "Run", OTHER_DATA),
+    Entry("pipeline/cluster/task.py", "Run", CLUSTER),
     Entry("pipeline/cluster/private.py", "read nothing", NO_REMEDY),
     Entry("pipeline/config/inputs.py", "Run `dvc repro`: stage", (Situation(EXPORT, removed(RESOLVED)),)),
     Entry(
@@ -193,7 +195,7 @@ TABLE = (
         ),
     ),
     Entry("pipeline/data/ingest/releases.py", "`unseen data", NETWORK),
-    Entry("pipeline/data/ingest/remarks.py", "dvc repro", OTHER_DATA),
+    Entry("pipeline/data/ingest/remarks.py", "dvc repro", CHOICE),
     Entry(
         "pipeline/data/positions.py",
         "Run",
@@ -210,7 +212,7 @@ TABLE = (
     Entry("pipeline/data/shards.py", "Build them", (Situation(EXPORT, removed(f"{SHARDS}/manifest.json")),)),
     Entry("pipeline/data/splits.py", "Label more", CHOICE),
     Entry("pipeline/evaluation/index/exact.py", "This GPU", INSTALLS),
-    Entry("pipeline/evaluation/tables.py", "Run", OTHER_DATA),
+    Entry("pipeline/evaluation/tables.py", "Run", FOUND_BEFORE),
     Entry("pipeline/evaluation/unknown.py", "Use a network", CHOICE),
     Entry("pipeline/evaluation/unknown.py", "Search with", CHOICE),
     Entry(
@@ -237,10 +239,10 @@ TABLE = (
         (Situation(f"unseen index photos {CATALOG} --network none", before=PHOTOS, again=False),),
     ),
     Entry("pipeline/frozen/network.py", "Name the", CHOICE),
-    Entry("pipeline/frozen/training_classes.py", "Write", OTHER_DATA),
+    Entry("pipeline/frozen/training_classes.py", "Write", MINUTES),
     Entry("pipeline/methods/artifact.py", "Train the model: ", (Situation(EXPORT, removed(WEIGHTS)),)),
     Entry("pipeline/report/joint_intervals.py", "Run `dvc repro`", OTHER_DATA),
-    Entry("pipeline/report/joint_intervals.py", "Run `dvc checkout`", OTHER_DATA),
+    Entry("pipeline/report/joint_intervals.py", "Run `dvc checkout`", FOUND_BEFORE),
     Entry(
         "pipeline/report/report_data.py",
         "Run",
@@ -286,7 +288,7 @@ TABLE = (
             ),
         ),
     ),
-    Entry("pipeline/training/job.py", "dvc repro", OTHER_DATA),
+    Entry("pipeline/training/job.py", "dvc repro", CHOICE),
     Entry(
         "pipeline/training/staging.py",
         "Build it again",

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -9,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from tests.torture import shim
-from tests.torture.results import ROOT
+from tests.torture.results import ROOT, load
 from tests.torture.sabotage_table import SABOTAGES, Sabotage
-from tests.torture.sabotages import DAMAGED, NONE, OPERATION, Recorded, in_fork, sample_in_clone
+from tests.torture.sabotages import DAMAGED, NONE, OPERATION, STATE, Recorded, in_fork, sample_in_clone
 from tools.docs.reliability import page
 
 SAMPLE = ("file not synced", "partial files of killed writers kept", "digest of embeddings not compared")
@@ -75,6 +76,15 @@ def test_a_campaign_in_a_clone_needs_a_commit(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr("tests.torture.results.commit", lambda: "0123456789-dirty")
     with pytest.raises(RuntimeError, match="commit the changes first"):
         sample_in_clone("tests.torture.kills", [], None)
+
+
+def test_a_sabotage_that_no_campaign_finds_has_a_reason() -> None:
+    recorded = load(STATE)
+    for sabotage in SABOTAGES:
+        is_found = any(row["violation"] for row in recorded.get(sabotage.name, {}).values())
+        assert is_found or sabotage.unfound, sabotage.name
+        for test in re.findall(r"`(test_\w+\.py)`", sabotage.unfound):
+            assert list((ROOT / "tests").rglob(test)), test
 
 
 @pytest.mark.slow

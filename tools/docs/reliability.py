@@ -265,9 +265,10 @@ sample ends at its first violation, which finds the sabotage. In brackets: the o
 cases until then. The same samples without a sabotage have no violation. "None": the sample has no violation;
 "-": not run, or the campaign does not execute the function.
 
-Kills are run for what a killed stage leaves or restores, clusters for two faults of the state from which
-workers start again. Resizes restore by the functions that clusters execute, in ten minutes a training. A
-limit of memory and an attack on the service change neither files nor values of the training.
+Kills are for what a killed stage leaves or restores (most of the time of this short stage is its start, in
+which a kill loses nothing), clusters for two faults of the state from which workers start again. Resizes
+restore by the functions that clusters execute, in ten minutes a training. A limit of memory and an attack on
+the service change neither files nor values of the training.
 """
 
 
