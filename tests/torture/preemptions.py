@@ -93,8 +93,10 @@ def trained(number: int, undisturbed: dict[str, bytes] | None) -> tuple[str, lis
         driver = run.start("--segments", str(SEGMENTS))
         for index, loss in enumerate(losses if undisturbed is not None else []):
             _paced(run, partial(_has_begun, run, driver, index, loss.steps), 0.02, LIMIT)
+            if driver.poll() is not None:  # a training may end before a node that drains is lost
+                break
             _lose(kind, loss, run, driver)
-            if not _paced(run, partial(_has_started, run, index + 2), PACE, NOTICE):
+            if not _paced(run, partial(_has_started, run, driver, index + 2), PACE, NOTICE):
                 problems.append(f"the workers did not start again: {run.printed()[-300:]}")
                 break
         _paced(run, lambda: driver.poll() is not None, 0.02, LIMIT)
@@ -120,8 +122,9 @@ def _has_begun(run: Run, driver: subprocess.Popen[bytes], start: int, steps: int
     )
 
 
-def _has_started(run: Run, times: int) -> bool:
-    return len(starts_of(run.root)) >= times
+def _has_started(run: Run, driver: subprocess.Popen[bytes], times: int) -> bool:
+    """Whether the workers have started `times` times, or the training has ended."""
+    return driver.poll() is not None or len(starts_of(run.root)) >= times
 
 
 def _lose(kind: str, loss: Loss, run: Run, driver: subprocess.Popen[bytes]) -> None:
