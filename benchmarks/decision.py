@@ -6,7 +6,7 @@ FILE: unit vectors of one set of photos as Arrow or Parquet (columns `embedding`
 matrix and its labels. Without FILE: vectors of drawn products, in fewer draws.
 
 A draw takes half of the classes as the catalog, the others as unknown products. Of each class of the catalog,
-HELD_OUT photos are not in the catalog: they are the photos of known products. The catalog chooses its rule
+HELD_OUT photos are not in the catalog: they are the photos of known products. The catalog chooses its rules
 and a threshold for each share of SHARES, from its own photos. Measured are
 
     false, wrong     shares of photos of unknown products with an answer, and of known ones with a wrong one
@@ -16,7 +16,8 @@ and a threshold for each share of SHARES, from its own photos. Measured are
     not refuted      share of the draws whose number of wrong answers has a probability of at least 5% if the
                      rate is the bound (binomial): HELD_OUT photos of a class measure a small rate poorly
     right, oracle    photos of known products with the right answer, and those at the threshold that the
-                     photos of the unknown products themselves would choose for the asked share
+                     photos of the unknown products themselves would choose for the asked share; the largest
+                     number of the rules of the catalog
 
 The second table has, without a threshold, the share of known photos whose first product is right, by rule:
 the mean over draws, with a 95% interval over classes. docs/statistics.md has the result. --picture: the curve
@@ -47,7 +48,7 @@ from unseen.evaluation.decision import (
     means,
 )
 from unseen.evaluation.statistics.intervals import influences, interval, spread
-from unseen.evaluation.unknown import Threshold, calibrate, percent
+from unseen.evaluation.unknown import Threshold, bounded_rules, calibrate_best, percent
 from unseen.evaluation.vectors import read_vectors
 from unseen.runtime.errors import UserError
 
@@ -90,10 +91,20 @@ class Row(NamedTuple):
     oracle: float
 
 
+class Queries(NamedTuple):
+    """What the photos of a draw get by a rule."""
+
+    known: np.ndarray  # scores
+    is_right: np.ndarray
+    unknown: np.ndarray  # scores
+
+
 class Draws(NamedTuple):
-    """The draws of a set: rows by what was asked, chosen rules, and right first answers by rule and class."""
+    """The draws of a set: rows by what was asked, rules that were used for them and without a threshold, and
+    right first answers by rule and class."""
 
     rows: dict[tuple[str, float], list[Row]]
+    used: dict[tuple[str, float], list[str]]
     chosen: list[str]
     hits: dict[str, np.ndarray]
     photos: np.ndarray
@@ -139,7 +150,9 @@ def print_tables(results: dict[str, Draws]) -> None:
     differences = (shown(difference(draws)) for draws in results.values())
     print(f"| {CHOSEN} less {NEAREST} | {' | '.join(differences)} |")
     for name, draws in results.items():
-        print(f"{name}: chosen", {rule: draws.chosen.count(rule) for rule in RULES if rule in draws.chosen})
+        used = {f"{kind} {percent(share)}": rules for (kind, share), rules in draws.used.items()}
+        for asked, rules in ({"nothing": draws.chosen} | used).items():
+            print(f"{name}, asked {asked}:", {rule: rules.count(rule) for rule in RULES if rule in rules})
 
 
 def read(file: Path) -> Photos:
@@ -176,7 +189,7 @@ def drawn(photos: Photos, count: int) -> Draws:
     classes = int(photos.labels.max()) + 1
     asked = [(kind, share) for kind, shares in SHARES.items() for share in shares]
     hits = {rule: np.zeros(classes) for rule in (*KINDS, CHOSEN)}
-    draws = Draws({key: [] for key in asked}, [], hits, np.zeros(classes))
+    draws = Draws({key: [] for key in asked}, {}, [], hits, np.zeros(classes))
     for seed in range(count):
         draw(photos, np.random.default_rng(seed), draws)
     return draws
@@ -204,25 +217,29 @@ def draw(photos: Photos, random: np.random.Generator, draws: Draws) -> None:
     unknown = photos.vectors[~is_known]
     tables = left_out(stored.vectors, stored.labels, np.arange(len(stored.labels)), RULES)
     rule = choose(tables)[0].rule
-    kind, has_margin = rule.removesuffix(WITH_MARGIN), rule.endswith(WITH_MARGIN)
+    rules = dict.fromkeys((rule, *bounded_rules(tables, len(catalog), rule).values()))
     draws.chosen.append(rule)
     np.add.at(draws.photos, photos.labels[held], 1)
     for each in KINDS:
         is_right = best(scorer(each, stored)(known), False)[1] == known_labels
-        for name in (each, CHOSEN) if each == kind else (each,):
+        for name in (each, CHOSEN) if each == rule.removesuffix(WITH_MARGIN) else (each,):
             np.add.at(draws.hits[name], photos.labels[held], is_right)
-    scores = scorer(kind, stored)
-    of_known, answers = best(scores(known), has_margin)
-    of_unknown, _ = best(scores(unknown), has_margin)
-    of_all = np.concatenate([tables[rule].other, of_unknown])
+    queries = {}
+    for each in rules:
+        has_margin, scores = each.endswith(WITH_MARGIN), scorer(each.removesuffix(WITH_MARGIN), stored)
+        of_known, answers = best(scores(known), has_margin)
+        of_unknown, _ = best(scores(unknown), has_margin)
+        queries[each] = Queries(of_known, answers == known_labels, of_unknown)
+    remaining = {each: tables[each] for each in rules}
     for (error, share), rows in draws.rows.items():
         try:
             of_false, of_wrong = (share, None) if error == "false" else (None, share)
-            threshold = calibrate(tables[rule], len(catalog), of_false, of_wrong, rule=rule)
+            threshold = calibrate_best(remaining, len(catalog), of_false, of_wrong, 0.95, None, {})
         except UserError:  # the catalog refuses the share
             continue
-        oracle = oracle_score(error, share, of_unknown, of_known, answers == known_labels)
-        rows.append(measured(threshold, oracle, of_known, answers == known_labels, of_unknown, of_all))
+        oracle = max(oracle_right(error, share, each) for each in queries.values())
+        rows.append(measured(threshold, oracle, queries[threshold.rule], tables[threshold.rule].other))
+        draws.used.setdefault((error, share), []).append(threshold.rule)
 
 
 def scorer(kind: str, stored: Photos) -> Scorer:
@@ -243,25 +260,21 @@ def scorer(kind: str, stored: Photos) -> Scorer:
     return scores
 
 
-def oracle_score(
-    error: str, share: float, unknown: np.ndarray, known: np.ndarray, is_right: np.ndarray
-) -> float:
-    """The smallest threshold at which the measured rate is at most the share."""
+def oracle_right(error: str, share: float, queries: Queries) -> float:
+    """The right answers at the smallest threshold at which the measured rate is at most the share."""
+    known, is_right, unknown = queries
     errors, photos = (unknown, len(unknown)) if error == "false" else (known[~is_right], len(known))
     allowed = int(share * photos)
-    return (
-        -1.0 if allowed >= len(errors) else float(np.nextafter(np.sort(errors)[::-1][allowed], np.float32(9)))
-    )
+    score = -1.0
+    if allowed < len(errors):
+        score = float(np.nextafter(np.sort(errors)[::-1][allowed], np.float32(9)))
+    return float(((known >= score) & is_right).mean())
 
 
-def measured(
-    threshold: Threshold,
-    oracle: float,
-    known: np.ndarray,
-    is_right: np.ndarray,
-    unknown: np.ndarray,
-    of_all: np.ndarray,
-) -> Row:
+def measured(threshold: Threshold, oracle: float, queries: Queries, left_out: np.ndarray) -> Row:
+    """left_out: scores of the photos of the catalog without their products."""
+    known, is_right, unknown = queries
+    of_all = np.concatenate([left_out, unknown])
     answered = known >= threshold.score
     wrong = answered & ~is_right
     assert threshold.wrong_limit is not None
@@ -274,7 +287,7 @@ def measured(
         wrong_bound=threshold.wrong_limit,
         wrong_refutes=bool(chance < 1 - threshold.confidence),
         right=float((answered & is_right).mean()),
-        oracle=float(((known >= oracle) & is_right).mean()),
+        oracle=oracle,
     )
 
 

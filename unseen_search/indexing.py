@@ -89,6 +89,9 @@ def _decision_lines(catalog: Catalog) -> Iterator[str]:
     yield f"rule of the products: {chosen['rule']}; {right}"
     for rule in others:
         yield f"  {rule['rule']}: {percent(rule['right'])} right"
+    for each in decision["bounded"]:
+        if each["rule"] != chosen["rule"]:
+            yield f"better at a threshold for {percent(each['at_most_false'])} false matches: {each['rule']}"
     if points := [curve.of_plain(point) for point in decision["curve"]]:
         yield from curve.lines(points)
         yield f"picture of the curve: {catalog.directory / CURVE}"

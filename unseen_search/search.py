@@ -152,7 +152,7 @@ def _json(
     content = {
         "catalog": str(catalog.directory),
         "photos": str(catalog.photos),
-        "rule": catalog.rule,
+        "rule": catalog.rule if threshold is None else threshold.rule,
         "curve": (catalog.about["decision"] or {}).get("curve"),
         "threshold": None if threshold is None else threshold._asdict(),
         "not_calibrated": None if problem is None else {"reason": problem.what, "remedy": problem.remedy},

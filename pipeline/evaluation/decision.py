@@ -74,13 +74,13 @@ class Means(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """A rule on the photos of a catalog, compared with `nearest`."""
+    """A rule on the photos of a catalog, compared with a control, see `ranked`."""
 
     rule: str
     value: float  # mean of 1, -1 and 0, see `choose`
     right: float  # share of the known photos that are answered right without a threshold
     difference: float = 0.0  # of the values
-    low: float | None = None  # of its interval over classes; None: too few classes, or `nearest` itself
+    low: float | None = None  # of its interval over classes; None: too few classes, or the control itself
     high: float | None = None
     outcome: str = "control"  # better.py
 
@@ -170,20 +170,27 @@ def best(
 
 
 def choose(tables: Mapping[str, LeftOut]) -> list[Choice]:
-    """All rules, the chosen one first, then by value. Without a photo of a known product, or with too few
-    classes to decide, the first is `nearest`."""
-    first = tables[NEAREST]
-    known = ~np.isnan(first.known)
+    """All rules, the chosen one first, then by value. The first is `nearest` if the classes are too few."""
+    return ranked(tables, {rule: _values(table) for rule, table in tables.items()}, NEAREST)
+
+
+def ranked(
+    tables: Mapping[str, LeftOut], values: Mapping[str, Float64[np.ndarray, "P"]], control: str
+) -> list[Choice]:
+    """The rules by the values of their photos: the best one of those that are better than `control`, or
+    `control`, then the others by value. Without a photo of a known product, `control` alone."""
+    known = ~np.isnan(tables[control].known)
     if not known.any():
-        return [Choice(NEAREST, 0.0, 0.0)]
-    values = {rule: _values(table)[known] for rule, table in tables.items()}
+        return [Choice(control, 0.0, 0.0)]
     rights = {rule: float(table.right[known].mean()) for rule, table in tables.items()}
-    others = [rule for rule in tables if rule != NEAREST]
+    others = [rule for rule in tables if rule != control]
     # A search imports this module and chooses nothing: SciPy would be a fifth of its time.
     from unseen.evaluation.statistics.better import compare, decide
     from unseen.evaluation.statistics.table import of_queries
 
-    table = of_queries([values[rule][None] for rule in (NEAREST, *others)], first.label[known])
+    table = of_queries(
+        [values[rule][known][None] for rule in (control, *others)], tables[control].label[known]
+    )
     compared = compare(table, [(0, place) for place in range(1, len(others) + 1)])
     verdicts = decide(compared, [LEAST] * len(others), [None] * len(others))
     choices = [
@@ -191,8 +198,8 @@ def choose(tables: Mapping[str, LeftOut]) -> list[Choice]:
         for rule, verdict in zip(others, verdicts, strict=True)
         for of in [verdict.comparison]
     ]
-    choices.append(Choice(NEAREST, float(values[NEAREST].mean()), rights[NEAREST]))
-    ahead = {rule for rule, verdict in zip(others, verdicts, strict=True) if verdict.sign > 0} or {NEAREST}
+    choices.append(Choice(control, float(values[control][known].mean()), rights[control]))
+    ahead = {rule for rule, verdict in zip(others, verdicts, strict=True) if verdict.sign > 0} or {control}
     return sorted(choices, key=lambda choice: (choice.rule not in ahead, -choice.value))
 
 

@@ -45,12 +45,13 @@ The statement holds for unknown products of the same population as the catalog's
 tests/evaluation/test_unknown.py measures its coverage on drawn catalogs.
 """
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float64
 
-from unseen.evaluation.decision import NEAREST, LeftOut, joined
+from unseen.evaluation.decision import FALSE, NEAREST, LeftOut, joined, ranked
 from unseen.runtime.errors import UserError
 
 LEAST_CLASSES = 8  # products with a false match from which deff is estimated
@@ -206,6 +207,44 @@ def calibrate(
     )
     _require_more_right(threshold)
     return threshold
+
+
+def calibrate_best(
+    tables: Mapping[str, LeftOut],
+    classes: int,
+    at_most_false: float | None,
+    at_most_wrong: float | None,
+    confidence: float,
+    trained: Bool[np.ndarray, "C"] | None,
+    given: Mapping[str, LeftOut],
+) -> Threshold:
+    """As `calibrate`, with the rule of `tables` that has the most right answers less wrong ones. Raises the
+    error of the first rule if all have one."""
+    thresholds, problems = [], []
+    for rule, table in tables.items():
+        try:
+            shares = at_most_false, at_most_wrong, confidence
+            thresholds.append(calibrate(table, classes, *shares, trained, rule=rule, given=given.get(rule)))
+        except UserError as error:
+            problems.append(error)
+    if not thresholds:
+        raise problems[0]
+    return max(thresholds, key=lambda threshold: (threshold.right or 0.0) - (threshold.wrong or 0.0))
+
+
+def bounded_rules(tables: Mapping[str, LeftOut], classes: int, rule: str) -> dict[float, str]:
+    """By share of false matches, the rule whose answers at the threshold of this share are better than those
+    of `rule`, the best one, or `rule` itself (decision.py). classes: as of `false_bound`."""
+    chosen = {}
+    bounds = {name: false_bound(table, classes) for name, table in tables.items()}
+    for share in FALSE[:-1]:
+        values = {}
+        for name, table in tables.items():
+            score = bounds[name].within(share)
+            answered = table.known >= (np.inf if score is None else score)
+            values[name] = np.where(table.right, 1.0, -1.0) * answered
+        chosen[share] = ranked(tables, values, rule)[0].rule
+    return chosen
 
 
 def _kinds(of_catalog: LeftOut) -> tuple[Bool[np.ndarray, "K"], Bool[np.ndarray, "K"]]:

@@ -5,8 +5,15 @@ import pytest
 from scipy.stats import beta, t
 
 from tests.vectors import unit
-from unseen.evaluation.decision import NEAREST, LeftOut, drawn, left_out
-from unseen.evaluation.unknown import LEAST_CLASSES, WINDOW, UncalibratedError, calibrate
+from unseen.evaluation.decision import FALSE, NEAREST, LeftOut, drawn, left_out
+from unseen.evaluation.unknown import (
+    LEAST_CLASSES,
+    WINDOW,
+    UncalibratedError,
+    bounded_rules,
+    calibrate,
+    calibrate_best,
+)
 from unseen.runtime.errors import UserError
 
 DIM = 24
@@ -127,6 +134,29 @@ def test_the_threshold_equals_the_definition() -> None:
     assert threshold.wrong == pytest.approx((answered & ~of_catalog.right).mean())
     assert (threshold.products, threshold.photos, threshold.trained) == (60, 480, None)
     assert f"at most {100 * threshold.false_limit:.3g}% then get an answer" in threshold.sentence()
+
+
+def without_answers(table: LeftOut) -> LeftOut:
+    """Half of the photos of known products have the least score."""
+    known = np.where(np.arange(len(table.row)) % 2, table.known, -1).astype(np.float32)
+    return table._replace(known=known)
+
+
+def test_takes_the_rule_with_more_right_answers_at_the_threshold() -> None:
+    table = rivals(Population(3).draw(60, 6), np.arange(60).repeat(6))
+    worse = without_answers(table)
+    tables = {"worse": worse, "same": worse, "better": table}
+    assert bounded_rules(tables, 60, "worse") == {0.05: "worse", 0.1: "better", 0.2: "better"}
+    assert bounded_rules(tables, 60, "better") == dict.fromkeys(FALSE[:-1], "better")
+    asked = 60, 0.2, None, 0.95, None
+    best = calibrate_best(tables, *asked, {})
+    assert best == calibrate(table, 60, 0.2, rule="better")
+    assert best.right > calibrate(worse, 60, 0.2).right
+    assert calibrate_best({"worse": worse, "same": worse}, *asked, {}).rule == "worse"
+    nothing = table._replace(other=np.full(len(table.row), 2, np.float32))
+    assert calibrate_best({"nothing": nothing, "worse": worse}, *asked, {}).rule == "worse"
+    with pytest.raises(UserError, match="to 20% with the stated confidence"):
+        calibrate_best({"nothing": nothing}, *asked, {})
 
 
 def test_refuses_a_share_that_the_products_do_not_allow() -> None:

@@ -14,7 +14,7 @@ from jaxtyping import Float32, Int64
 from safetensors.numpy import load_file
 
 from unseen.data.settings import Input
-from unseen.evaluation.decision import NEAREST, LeftOut, Means
+from unseen.evaluation.decision import NEAREST, WITH_MARGIN, LeftOut, Means
 from unseen.evaluation.index.index import Index, load, search, vectors_at
 from unseen.evaluation.index.kinds import from_plain
 from unseen.evaluation.unknown import Threshold
@@ -87,7 +87,7 @@ class Catalog:
         self.index: Index = read_part(
             directory, INDEX, lambda path: load(path, setting, path.stat().st_size > VERIFIED)
         )
-        self.means: Means | None = None
+        self.means: dict[str, Means] = {}  # by rule of class means
         if DECISION in self.about["files"]:
             self.means = read_part(directory, DECISION, _means)
         vectors = len(self.index.ids)
@@ -225,8 +225,15 @@ class Catalog:
     @property
     def rule(self) -> str:
         """The rule of the products (decision.py); `nearest` for a catalog without labels."""
+        return self.rules[0]
+
+    @property
+    def rules(self) -> list[str]:
+        """This rule, and those that are better at a threshold for a share of false matches (unknown.py)."""
         decision = self.about["decision"]
-        return NEAREST if decision is None else str(decision["rule"])
+        if decision is None:
+            return [NEAREST]
+        return list(dict.fromkeys((decision["rule"], *(each["rule"] for each in decision["bounded"]))))
 
     def vectors(self, rows: Int64[np.ndarray, "P"] | None = None) -> Float32[np.ndarray, "P D"]:
         """The unit vectors of pictures by their position in `paths`; None: of all."""
@@ -255,16 +262,22 @@ class Catalog:
     def identify(
         self, pictures: Picture | Sequence[Picture], k: int = 10, threshold: Threshold | None = None
     ) -> list[Answer]:
-        """The k nearest pictures of each of `pictures`, and the products by the rule of the catalog. With a
-        threshold, a query whose best product does not reach it is unknown; without labels, one whose nearest
-        picture does not."""
+        """The k nearest pictures of each of `pictures`, and the products by the rule of the threshold, or of
+        the catalog without one. With a threshold, a query whose best product does not reach it is unknown;
+        without labels, one whose nearest picture does not."""
         queries = _searched(pictures, k)
         if not queries:
             return []
-        vectors = self.engine(queries)
-        wide = self._matches(vectors, k if self.means or self.rule == NEAREST else max(k, NEIGHBOURS))
-        scores = self.means.scores(vectors) if self.means else None
-        return answers_of(self.rule, wide, k, threshold, self.products if self.means else [], scores)
+        return self.answers(self.engine(queries), k, threshold.rule if threshold else self.rule, threshold)
+
+    def answers(
+        self, vectors: Float32[np.ndarray, "Q D"], k: int, rule: str, threshold: Threshold | None = None
+    ) -> list[Answer]:
+        """As `identify`, by one of `rules`, for the vectors of the queries."""
+        means = self.means.get(rule.removesuffix(WITH_MARGIN))
+        wide = self._matches(vectors, k if means or rule == NEAREST else max(k, NEIGHBOURS))
+        scores = means.scores(vectors) if means else None
+        return answers_of(rule, wide, k, threshold, self.products if means else [], scores)
 
     def threshold(
         self,
@@ -287,12 +300,13 @@ class Catalog:
 
         return threshold_of(self, at_most_false, at_most_wrong, confidence, unknown or {})
 
-    def left_out(self) -> LeftOut:
-        """What the pictures get if they are left out (decision.py)."""
+    def left_out(self) -> dict[str, LeftOut]:
+        """By rule, what the pictures get if they are left out (decision.py)."""
         table: pa.Table = read_part(
             self.directory, RIVALS, lambda path: pq.read_table(path, memory_map=False)
         )
-        return LeftOut(**{name: table[name].to_numpy() for name in table.column_names})
+        columns = [np.split(table[name].to_numpy(), len(self.rules)) for name in LeftOut._fields]
+        return {rule: LeftOut(*own) for rule, own in zip(self.rules, zip(*columns, strict=True), strict=True)}
 
 
 def _searched(pictures: Picture | Sequence[Picture], k: int) -> list[Picture]:
@@ -311,6 +325,7 @@ def _identity(directory: Path) -> tuple[Path, int | None]:
         return place, None
 
 
-def _means(path: Path) -> Means:
+def _means(path: Path) -> dict[str, Means]:
     tensors = load_file(path)
-    return Means(tensors["centre"], tensors.get("whitener"), tensors["products"])
+    kinds = {name.partition("/")[0] for name in tensors}
+    return {kind: Means(*(tensors.get(f"{kind}/{name}") for name in Means._fields)) for kind in kinds}

@@ -6,16 +6,16 @@ index.faiss         FAISS index of the unit vectors, row i for picture i (IndexF
                     pipeline/evaluation/index); inner products are cosines, readable by any program with FAISS
 pictures.parquet    path below the folder of the pictures; sha256, size and modification time of the file; its
                     label (a time just before the build and a missing label are null)
-rivals.parquet      what each picture gets if it or its product is left out (decision.py), or, if a picture
-                    has no label, if its near-duplicates are (unlabelled.py)
-decision.safetensors  what a rule of class means needs (decision.py)
+rivals.parquet      what each picture gets if it or its product is left out (decision.py), by one rule after
+                    the other, or, if a picture has no label, if its near-duplicates are (unlabelled.py)
+decision.safetensors  what rules of class means need (decision.py)
 decision.svg        what known photos get at each rate of false matches (curve.py)
 catalog.json        schema version, folder and number of the pictures, name and fingerprint of the model, the
-                    precision in which it embeds, setting of the index and its
-                    recall against exact search, source of the labels, rule of the products, all rules and the
-                    curve (null without labels), files that were left out, sha256 and size of the files above;
-                    largest difference of the vectors of the ONNX model, and its input (null without one); its
-                    seal (unseen.runtime.sealed)
+                    precision in which it embeds, setting of the index and its recall against exact search,
+                    source of the labels, rule of the products, those for shares of false matches, all rules
+                    and the curve (null without labels), files that were left out, sha256 and size of the
+                    files above; largest difference of the vectors of the ONNX model, and its input (null
+                    without one); its seal (unseen.runtime.sealed)
 model/              weights.safetensors, and recipe.json of a trained model or network.json of a published
                     network; the names of its training classes if they are known (training_classes.py);
                     model.onnx, which embeds queries without PyTorch (engine.py)
@@ -41,13 +41,13 @@ DECISION, CURVE = "decision.safetensors", "decision.svg"
 ABOUT, MODEL = "catalog.json", "model"
 ONNX_MODEL = f"{MODEL}/{ONNX}"
 VERIFIED = 64 * 2**20  # bytes of a file that is verified whenever a catalog is opened
-SCHEMA_VERSION = 4  # of the directory
+SCHEMA_VERSION = 5  # of the directory
 _ABOUT_TYPES = {
     "photos": str, "pictures": int, "dim": int, "model": str, "fingerprint": str,
     "index": dict, "labels": str, "files": dict, "sizes": dict,
     "precision": str, "decision": dict, "onnx": dict,
 }  # fmt: skip
-_OPTIONAL = {"decision": "rule", "onnx": "input"}  # may be null; a key that they have
+_OPTIONAL = {"decision": {"rule", "bounded"}, "onnx": {"input"}}  # may be null; keys that they have
 
 
 def read_about(directory: Path) -> dict[str, Any]:
@@ -113,9 +113,9 @@ def _about(path: Path) -> dict[str, Any]:
                 raise ValueError(f"its `{name}` is not of type {kind.__name__}")
         if about["precision"] not in get_args(Precision):
             raise ValueError("its `precision` is unknown")
-        for name, key in _OPTIONAL.items():
-            if about[name] is not None and key not in about[name]:
-                raise ValueError(f"its `{name}` has no `{key}`")
+        for name, keys in _OPTIONAL.items():
+            if about[name] is not None and not about[name].keys() >= keys:
+                raise ValueError(f"its `{name}` lacks one of the keys {', '.join(sorted(keys))}")
         json.dumps(about, ensure_ascii=False).encode()  # ValueError for a lone surrogate
         from_plain(about["index"])
         files, sizes = about["files"], about["sizes"]

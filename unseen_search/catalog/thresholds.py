@@ -7,8 +7,8 @@ from pathlib import Path, PurePosixPath
 import numpy as np
 
 from unseen.data.ingest.sources.folder import Directory
-from unseen.evaluation.decision import LeftOut
-from unseen.evaluation.unknown import Threshold, UncalibratedError, calibrate
+from unseen.evaluation.decision import NEAREST, LeftOut
+from unseen.evaluation.unknown import Threshold, UncalibratedError, calibrate_best
 from unseen.frozen.encoded import Picture
 from unseen.frozen.pictures import picture_names
 from unseen.frozen.training_classes import training_classes
@@ -46,14 +46,13 @@ def threshold_of(
             f"All pictures of {catalog.directory} have the label {labels[0]}.",
             "Add pictures of other products, or correct the labels with --labels.",
         )
-    return calibrate(
+    return calibrate_best(
         catalog.left_out(),
         len(names),
         at_most_false,
         at_most_wrong,
         confidence,
         trained=None if known is None else np.array([name in known for name in names]),
-        rule=catalog.rule,
         given=_given(catalog, unknown, len(names)),
     )
 
@@ -84,27 +83,30 @@ def _without_labels(
         raise UserError(f"{problem}: wrong products cannot be measured.", remedy)
     if len(catalog) < 2:
         raise UserError(f"{catalog.directory} has one picture.", "Add pictures of other products.")
-    of_catalog = catalog.left_out()
-    groups = len(np.unique(of_catalog.label))
+    tables = catalog.left_out()
+    groups = len(np.unique(tables[NEAREST].label))
     trained = None if known is None else np.zeros(len(catalog), bool)
     given = _given(catalog, unknown, len(catalog))
     try:
-        threshold = calibrate(of_catalog, groups, at_most_false, None, confidence, trained, given=given)
+        threshold = calibrate_best(tables, groups, at_most_false, None, confidence, trained, given)
     except UserError as error:
         raise UserError(f"{problem}: each counts as a product. {error.what}", error.remedy) from error
     return threshold._replace(labelled=False)
 
 
-def _given(catalog: Catalog, unknown: Mapping[str, Sequence[Picture]], first: int) -> LeftOut | None:
-    """What photos of unknown products get, by product. first: the number of the first of these products."""
+def _given(catalog: Catalog, unknown: Mapping[str, Sequence[Picture]], first: int) -> dict[str, LeftOut]:
+    """By rule, what photos of unknown products get. first: the number of the first of these products."""
     pictures = [picture for own in unknown.values() for picture in own]
     if not pictures:
-        return None
+        return {}
     sizes = [len(own) for own in unknown.values()]
     label = np.arange(first, first + len(sizes)).repeat(sizes)
-    answers = catalog.identify(pictures, 1)
-    scores = [best_score(catalog.rule, answer.products, answer.matches) for answer in answers]
+    vectors, none = catalog.engine(pictures), np.full(len(label), np.nan, np.float32)
     number = {name: place for place, name in enumerate(catalog.products)}
-    rival = [number[answer.products[0].label] if answer.products else 0 for answer in answers]
-    none = np.full(len(label), np.nan, np.float32)
-    return LeftOut(np.arange(len(label)), label, np.array(scores, np.float32), np.array(rival), none, label)
+    given = {}
+    for rule in catalog.rules:
+        answers = catalog.answers(vectors, 1, rule)
+        scores = np.array([best_score(rule, answer.products, answer.matches) for answer in answers], np.float32)
+        rival = np.array([number[answer.products[0].label] if answer.products else 0 for answer in answers])
+        given[rule] = LeftOut(np.arange(len(label)), label, scores, rival, none, label)
+    return given

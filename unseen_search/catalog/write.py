@@ -11,13 +11,23 @@ from jaxtyping import Float32
 from safetensors.numpy import save_file
 
 from unseen.evaluation.curve import curve, picture, plain
-from unseen.evaluation.decision import MEAN, RULES, WHITENED, WITH_MARGIN, choose, drawn, left_out, means
+from unseen.evaluation.decision import (
+    MEAN,
+    RULES,
+    WHITENED,
+    WITH_MARGIN,
+    choose,
+    drawn,
+    joined,
+    left_out,
+    means,
+)
 from unseen.evaluation.index.index import load, save
 from unseen.evaluation.index.kinds import to_plain
 from unseen.evaluation.index.mapped import all_vectors, build_mapped, recall_mapped
 from unseen.evaluation.index.recall import Recall
 from unseen.evaluation.settings import Flat, Hnsw, IvfPq, Setting
-from unseen.evaluation.unknown import LEAST_LEFT_OUT, without_trained
+from unseen.evaluation.unknown import LEAST_LEFT_OUT, bounded_rules, without_trained
 from unseen.frozen.encoded import Precision
 from unseen.frozen.pictures import Listed
 from unseen.frozen.store import ArrayStore
@@ -175,9 +185,10 @@ def _has_products(labels: list[str | None]) -> bool:
 def _write_decision(
     directory: Path, rows: Float32[np.ndarray, "N D"], labels: list[str | None], trained: frozenset[str]
 ) -> dict[str, Any]:
-    """Chooses the rule of the products (decision.py), and writes what it needs, the photos that were left out
-    and the picture of the curve. trained: the training classes of the model, which choose nothing unless the
-    others are too few. Returns the rule, all rules and the curve."""
+    """Chooses the rule of the products (decision.py) and those for shares of false matches, and writes what
+    they need, the photos that were left out and the picture of the curve. trained: the training classes of
+    the model, which choose nothing unless the others are too few. Returns the rule, that of each share, all
+    rules and the curve."""
     names, numbered = np.unique(np.array(labels, dtype=str), return_inverse=True)
     numbers, is_trained = numbered.astype(np.int64), np.isin(names, sorted(trained))
     photos = drawn(numbers, is_trained)
@@ -185,18 +196,22 @@ def _write_decision(
     if len(names) - int(is_trained.sum()) < LEAST_LEFT_OUT:
         is_trained = np.zeros(len(names), bool)
     choosing = {rule: without_trained(table, len(names), is_trained) for rule, table in tables.items()}
-    choices = choose(choosing)
+    choices, classes = choose(choosing), len(names) - int(is_trained.sum())
     rule = choices[0].rule
-    pq.write_table(pa.table(tables[rule]._asdict()), directory / RIVALS)
-    kind = rule.removesuffix(WITH_MARGIN)
-    if kind in (MEAN, WHITENED):
-        tensors = means(kind, rows, numbers, photos)._asdict().items()
-        save_file({name: each for name, each in tensors if each is not None}, directory / DECISION)
-    points = curve(choosing[rule], len(names) - int(is_trained.sum()))
+    bounded = bounded_rules(choosing, classes, rule)
+    rules = list(dict.fromkeys((rule, *bounded.values())))
+    pq.write_table(pa.table(joined([tables[each] for each in rules])._asdict()), directory / RIVALS)
+    kinds = {each.removesuffix(WITH_MARGIN) for each in rules} & {MEAN, WHITENED}
+    tensors = {kind: means(kind, rows, numbers, photos)._asdict().items() for kind in sorted(kinds)}
+    if tensors:
+        named = {f"{kind}/{name}": each for kind, own in tensors.items() for name, each in own}
+        save_file({name: each for name, each in named.items() if each is not None}, directory / DECISION)
+    points = curve(choosing[rule], classes)
     if points:
         (directory / CURVE).write_text(picture(points), encoding="utf-8")
     return {
         "rule": rule,
+        "bounded": [{"at_most_false": share, "rule": each} for share, each in bounded.items()],
         "rules": [choice._asdict() for choice in choices],
         "curve": [plain(point) for point in points],
     }

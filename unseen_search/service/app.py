@@ -340,7 +340,7 @@ def _find(current: Current, photo: bytes, k: int) -> Found:
     (answer,) = state.catalog.identify([photo], k, state.threshold)
     return Found(
         unknown=answer.unknown,
-        rule=state.catalog.rule,
+        rule=state.catalog.rule if state.threshold is None else state.threshold.rule,
         threshold=None if state.threshold is None else state.threshold.score,
         statement=None if state.threshold is None else state.threshold.sentence(),
         products=[FoundProduct(**product._asdict()) for product in answer.products],
