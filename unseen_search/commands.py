@@ -3,13 +3,16 @@
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
 from unseen.cli.commands.examples import Examples
 from unseen.cli.commands.network import network_of, network_options
 from unseen.cli.commands.values import PATH, labels_option, share_of_text
+
+if TYPE_CHECKING:
+    from unseen_search.catalog.thresholds import Asked
 
 INDEX_KINDS = ("flat", "ivf", "ivf_pq", "hnsw")  # those of unseen.evaluation.index.kinds, which imports FAISS
 
@@ -183,20 +186,9 @@ def find(
     """
     from unseen_search.search import find_photos, queries
 
-    _require_share(share, wrong, unknown)
-    sys.stdout.write(
-        find_photos(
-            catalog,
-            queries(photos, listed),
-            k,
-            page,
-            share,
-            as_json,
-            skip_damaged,
-            wrong=wrong,
-            unknown=unknown,
-        )
-    )
+    asked = _asked(share, wrong, unknown)
+    found = find_photos(catalog, queries(photos, listed), k, page, asked, as_json, skip_damaged)
+    sys.stdout.write(found)
 
 
 @click.command(
@@ -236,8 +228,7 @@ def serve(
     from unseen_search.serve import serve as run_service
     from unseen_search.service.settings import ServiceSettings
 
-    _require_share(share, wrong, unknown)
-    values = {"at_most_false": share, "at_most_wrong": wrong, "unknown": unknown, "unknown_log": unknown_log}
+    values: dict[str, Any] = {"asked": _asked(share, wrong, unknown), "unknown_log": unknown_log}
     values |= {name: value for name, value in limits.items() if value is not None}
     run_service(catalog, host, port, ServiceSettings.model_validate(values))
 
@@ -327,6 +318,10 @@ def export_vectors(catalog: Path, output: Path) -> None:
 COMMANDS = (index, find, serve, measure, export_model, export_vectors)
 
 
-def _require_share(share: float | None, wrong: float | None, unknown: Path | None) -> None:
+def _asked(share: float | None, wrong: float | None, unknown: Path | None) -> "Asked":
+    """What `threshold_options` ask."""
+    from unseen_search.catalog.thresholds import Asked
+
     if unknown is not None and share is None and wrong is None:
         raise click.UsageError("--unknown needs --at-most-false or --at-most-wrong.")
+    return Asked(share, wrong, unknown)

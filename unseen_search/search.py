@@ -21,7 +21,7 @@ from unseen.runtime.files import atomic_file, require_replaceable
 from unseen.runtime.names import printable, say
 from unseen_search.catalog.answers import Answer
 from unseen_search.catalog.catalog import Catalog
-from unseen_search.catalog.thresholds import unknown_photos
+from unseen_search.catalog.thresholds import Asked
 
 
 def queries(photos: Iterable[Path], lists: Path | None) -> list[Path]:
@@ -46,28 +46,23 @@ def find_photos(
     photos: Sequence[Path],
     k: int,
     html: Path | None,
-    share: float | None,
+    asked: Asked,
     as_json: bool,
     skip_damaged: bool = False,
-    wrong: float | None = None,
-    unknown: Path | None = None,
 ) -> str:
     """The products and the k nearest pictures of each photo as text or JSON; also writes them to a page.
-    `share`: the largest rate of false matches, `wrong`: of wrong products; if they are not calibrated for the
-    model, the output states this and answers no photo with `unknown`. `unknown`: a folder of photos of
-    unknown products, as further evidence. `skip_damaged`: photos that cannot be read are listed on the
-    standard error and in the JSON. Raises UserError as `Catalog`, its `threshold` and its `find` do
-    otherwise, if no photo can be read, and for a page that would replace a photo."""
+    If a threshold is asked for and not calibrated for the model, the output states this and answers no photo
+    with `unknown`. `skip_damaged`: photos that cannot be read are listed on the standard error and in the
+    JSON. Raises UserError as `Catalog`, its `threshold` and its `find` do otherwise, if no photo can be read,
+    and for a page that would replace a photo."""
     if html is not None:
         require_page(html, photos)
     catalog = Catalog(directory)
     threshold, problem = None, None
-    if share is not None or wrong is not None:
-        given = None if unknown is None else unknown_photos(unknown)
-        try:
-            threshold = catalog.threshold(share, at_most_wrong=wrong, unknown=given)
-        except UncalibratedError as error:
-            problem = error
+    try:
+        threshold = asked.threshold(catalog)
+    except UncalibratedError as error:
+        problem = error
     statement = f"{problem.what} {problem.remedy}" if problem else threshold and threshold.sentence()
     if skip_damaged:
         results = _identified(catalog, photos, k, threshold)

@@ -116,11 +116,12 @@ def _build() -> None:
 
 
 def _find() -> None:
+    from unseen_search.catalog.thresholds import Asked
     from unseen_search.search import find_photos
 
     picture = sorted(Path("photos").iterdir())[0]
     html = Path("data/matches.html")
-    sys.stdout.write(find_photos(Path("data/catalog"), [picture], 2, html, share=None, as_json=False))
+    sys.stdout.write(find_photos(Path("data/catalog"), [picture], 2, html, Asked(), as_json=False))
 
 
 def _outputs_of_fold(model: int, *kinds: str) -> tuple[str, ...]:

@@ -7,8 +7,9 @@ import contextlib
 import shutil
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import numpy as np
 from jaxtyping import Float32
@@ -86,94 +87,67 @@ def build(
         raise ValueError("the index of a catalog must contain the full vectors: set refine")
     photos, output = Path(photos), Path(output)
     with exclusive(beside(output, f".{output.resolve().name}.lock"), f"builds {output}"):
-        return _build(
-            photos,
-            output,
-            model=model,
-            skip_damaged=skip_damaged,
-            index=index,
-            labels=labels,
-            processes=Processes(processes, workers),
-            precision=precision,
-            remove=remove,
-            onnx=onnx,
-        )
+        settings = _Settings(skip_damaged, index, labels, processes, workers, remove, onnx)
+        return _build(photos, output, model, precision, settings)
 
 
-class Processes(NamedTuple):
-    """Numbers of processes; None: chosen by the number of pictures."""
+@dataclass(frozen=True)
+class _Settings:
+    """As of `build`."""
 
-    reading: int | None
-    embedding: int | None
+    skip_damaged: bool
+    index: Setting | None
+    labels: str | None
+    processes: int | None
+    workers: int | None
+    remove: bool
+    onnx: bool | None
 
 
 def _build(
     photos: Path,
     output: Path,
     model: Path | Network | None,
-    skip_damaged: bool,
-    index: Setting | None,
-    labels: str | None,
-    processes: Processes,
     precision: Precision | Literal["auto"] | None,
-    remove: bool,
-    onnx: bool | None,
+    settings: _Settings,
 ) -> Catalog:
     restore_directory(output)
     if output.exists() and not _is_catalog(output) and not is_free(output):
         raise UserError(f"{output} exists and is not a catalog.", "Choose another directory, or remove it.")
     with _scratch(output):
         source, model_name = _model(output, model)
-        embedder = Embedder(source, _precision(output, precision))
         return _build_with(
-            photos,
-            output,
-            embedder=embedder,
-            model_name=model_name,
-            skip_damaged=skip_damaged,
-            index=index,
-            labels=labels,
-            processes=processes,
-            remove=remove,
-            onnx=onnx,
+            photos, output, Embedder(source, _precision(output, precision)), model_name, settings
         )
 
 
 def _build_with(
-    photos: Path,
-    output: Path,
-    embedder: Embedder,
-    model_name: str,
-    skip_damaged: bool,
-    index: Setting | None,
-    labels: str | None,
-    processes: Processes,
-    remove: bool,
-    onnx: bool | None,
+    photos: Path, output: Path, embedder: Embedder, model_name: str, settings: _Settings
 ) -> Catalog:
     require_distinct(embedder)
     fingerprint = embedder.fingerprint()
     earlier = _earlier(output)
-    pictures = listed(photos, processes.reading, _unchanged(earlier, photos))
-    if pictures.damaged and not skip_damaged:
+    pictures = listed(photos, settings.processes, _unchanged(earlier, photos))
+    if pictures.damaged and not settings.skip_damaged:
         raise _damaged(photos, pictures.damaged)
     if not pictures.paths:
         raise UserError(
             f"{photos} contains no picture.", f"Put pictures there: {', '.join(sorted(SUFFIXES))}."
         )
     if earlier is not None:
-        _report_removed(earlier, pictures, photos, remove)
-    label_source = _label_source(output, labels)
+        _report_removed(earlier, pictures, photos, settings.remove)
+    label_source = _label_source(output, settings.labels)
     label_of = labels_of(label_source, pictures.paths, photos)
     stored = _onnx_of(earlier, fingerprint)
     onnx_model = None
-    if (onnx or (onnx is None and stored is not None)) and embedder.precision == "float32":
+    is_wanted = stored is not None if settings.onnx is None else settings.onnx
+    if is_wanted and embedder.precision == "float32":
         places = np.unique(np.linspace(0, len(pictures.paths) - 1, PHOTOS).astype(int))
         checked = [photos / pictures.paths[place] for place in places]
         onnx_model = checked_onnx(embedder, _unfinished(output) / ONNX, stored, checked)
     engine = None
     if onnx_model is not None and runs_onnx():
-        engine = OnnxEngine(onnx_model.path, embedder.input, processes.embedding, resized)
+        engine = OnnxEngine(onnx_model.path, embedder.input, settings.workers, resized)
     kind = embedder.precision if engine is None else "onnx"
     unfinished = _unfinished(output) / f"{fingerprint[:16]}-{kind}"
     vectors = ArrayStore(unfinished, embedder.dim, VECTORS)
@@ -183,7 +157,7 @@ def _build_with(
     path_of = {digest: photos / path for digest, path in zip(pictures.sha256, pictures.paths, strict=True)}
     new = len(vectors.missing(path_of))
     say(f"catalog: {len(pictures.paths):,} pictures, {new:,} of them to be embedded by {model_name}")
-    count = processes_of(new, processes.embedding) if engine is None else 1
+    count = processes_of(new, settings.workers) if engine is None else 1
     with embedding(embedder, count) if engine is None else contextlib.nullcontext(engine) as embed:
 
         def compute(paths: list[Path], start: int) -> Float32[np.ndarray, "n D"]:
@@ -191,7 +165,7 @@ def _build_with(
 
         vectors.fill(path_of, BLOCK * count, compute)
 
-    setting = index
+    setting = settings.index
     if setting is None:
         setting = (
             default_setting(len(pictures.paths), embedder.dim) if earlier is None else earlier.index.setting

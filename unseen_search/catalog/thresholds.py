@@ -2,6 +2,7 @@
 
 import shlex
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 import numpy as np
@@ -18,7 +19,23 @@ from unseen_search.catalog.catalog import Catalog
 from unseen_search.catalog.files import MODEL
 
 
-def unknown_photos(folder: Path) -> dict[str, list[Picture]]:
+@dataclass(frozen=True)
+class Asked:
+    """What a user asks of the answers."""
+
+    at_most_false: float | None = None  # share of the photos of unknown products that may get an answer
+    at_most_wrong: float | None = None  # share of the photos of known products that may get a wrong one
+    unknown: Path | None = None  # a folder of photos of unknown products, further evidence
+
+    def threshold(self, catalog: Catalog) -> Threshold | None:
+        """As Catalog.threshold; None if no share is asked for."""
+        if self.at_most_false is None and self.at_most_wrong is None:
+            return None
+        given = None if self.unknown is None else _unknown_photos(self.unknown)
+        return catalog.threshold(self.at_most_false, at_most_wrong=self.at_most_wrong, unknown=given)
+
+
+def _unknown_photos(folder: Path) -> dict[str, list[Picture]]:
     """The photos of unknown products below a folder, by product: a folder below it, or a photo in it."""
     photos: dict[str, list[Picture]] = {}
     for name in picture_names(Directory(folder), "unknown").pictures:
@@ -106,7 +123,9 @@ def _given(catalog: Catalog, unknown: Mapping[str, Sequence[Picture]], first: in
     given = {}
     for rule in catalog.rules:
         answers = catalog.answers(vectors, 1, rule)
-        scores = np.array([best_score(rule, answer.products, answer.matches) for answer in answers], np.float32)
+        scores = np.array(
+            [best_score(rule, answer.products, answer.matches) for answer in answers], np.float32
+        )
         rival = np.array([number[answer.products[0].label] if answer.products else 0 for answer in answers])
         given[rule] = LeftOut(np.arange(len(label)), label, scores, rival, none, label)
     return given

@@ -12,7 +12,6 @@ from unseen.runtime.errors import UserError
 from unseen.runtime.names import say
 from unseen_search.catalog.catalog import Catalog
 from unseen_search.catalog.files import ABOUT
-from unseen_search.catalog.thresholds import unknown_photos
 from unseen_search.service.settings import ServiceSettings
 
 if TYPE_CHECKING:
@@ -76,12 +75,8 @@ class Current:
     def _load(self) -> State:
         catalog = Catalog(self.directory, verify=True)
         catalog.engine  # noqa: B018  loads the model before the first photo
-        threshold, asked = None, self.settings
-        if asked.at_most_false is not None or asked.at_most_wrong is not None:
-            given = None if asked.unknown is None else unknown_photos(asked.unknown)
-            threshold = catalog.threshold(
-                asked.at_most_false, at_most_wrong=asked.at_most_wrong, unknown=given
-            )
+        threshold = self.settings.asked.threshold(catalog)
+        if threshold is not None:
             say(f"{self.directory}: {threshold.sentence()}")
         catalog.rows  # noqa: B018  reads the table before the first photo
         return State(catalog, threshold, sha256_of(self.directory / ABOUT)[:12])

@@ -7,14 +7,13 @@ from pydantic import Field
 
 from unseen.data.decode import MAX_PIXELS
 from unseen.runtime.settings import Strict
+from unseen_search.catalog.thresholds import Asked
 
 
 class ServiceSettings(Strict):
     """Limits and options of one service."""
 
-    at_most_false: float | None = None  # share of photos of unknown products that may get an answer
-    at_most_wrong: float | None = None  # share of photos of known products that may get a wrong one
-    unknown: Path | None = None  # a folder of photos of unknown products, further evidence
+    asked: Asked = Asked()
     token: Annotated[str, Field(min_length=1)] | None = None  # that requests must present; None: no token
     largest_photo: Annotated[int, Field(gt=0)] = 20 * 2**20  # bytes
     largest_pixels: Annotated[int, Field(gt=0, le=MAX_PIXELS)] = 64_000_000  # width x height of a photo

@@ -9,6 +9,7 @@ import pytest
 from tests.packages import require_browser
 from tests.photos import save_model, save_products
 from tests.unseen_search.service.running import Server
+from unseen_search.catalog.thresholds import Asked
 from unseen_search.indexing import write_catalog
 from unseen_search.search import find_photos
 
@@ -46,7 +47,7 @@ def test_no_name_of_a_photo_becomes_an_element_or_runs_a_script(tmp_path: Path) 
     write_catalog(
         photos, catalog, model, kind=None, labels="folders", skip_damaged=False, duplicates_html=duplicates
     )
-    find_photos(catalog, [photo], 6, matches, share=None, as_json=False)
+    find_photos(catalog, [photo], 6, matches, Asked(), as_json=False)
     with Server(catalog) as server, sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=executable, args=FLAGS)
         addresses = {matches.as_uri(): None, duplicates.as_uri(): None}

@@ -13,6 +13,7 @@ from tests.unseen_search.service.running import PRODUCTS, Server
 from unseen.evaluation.unknown import UncalibratedError
 from unseen.frozen.training_classes import write_training_classes
 from unseen_search.catalog import Catalog, build
+from unseen_search.catalog.thresholds import Asked
 from unseen_search.search import find_photos
 from unseen_search.service import app as service
 from unseen_search.service.current import Current
@@ -70,7 +71,7 @@ def test_an_unknown_photo_is_answered_and_logged(
     log = tmp_path / "unknown.jsonl"
     stream = io.BytesIO()
     Image.new("RGB", (40, 40), (255, 0, 255)).save(stream, "PNG")
-    with Server(catalog, at_most_false=0.55, unknown_log=log) as server:
+    with Server(catalog, asked=Asked(0.55), unknown_log=log) as server:
         drawn = (photos / "product 01/0.png").read_bytes()
         replies = [server.find(photo).json for photo in (stream.getvalue(), drawn)]
     assert [reply["unknown"] for reply in replies] == [True, False]
@@ -81,7 +82,7 @@ def test_an_unknown_photo_is_answered_and_logged(
     assert json.loads(line)["nearest"] == replies[0]["matches"][0]
     log.unlink()
     log.mkdir()  # cannot be written
-    with Server(catalog, at_most_false=0.55, unknown_log=log) as server:
+    with Server(catalog, asked=Asked(0.55), unknown_log=log) as server:
         assert server.find(stream.getvalue()).json["unknown"]
     assert f"{log} cannot be written: Is a directory" in capsys.readouterr().err
 
@@ -95,9 +96,9 @@ def test_states_the_rate_as_find_does(
     shutil.copytree(catalog, unlabelled)
     build(photos, unlabelled, labels="none", processes=1)
     for directory, words in ((catalog, "products"), (unlabelled, "Pictures have no label")):
-        printed = find_photos(directory, [photo], 1, None, 0.55, as_json=False)
+        printed = find_photos(directory, [photo], 1, None, Asked(0.55), as_json=False)
         capsys.readouterr()
-        with Server(directory, at_most_false=0.55) as server:
+        with Server(directory, asked=Asked(0.55)) as server:
             statement = server.find(photo.read_bytes()).json["statement"]
             assert server.request("GET", "/health").json["threshold"] == statement
         assert words in statement
@@ -107,9 +108,9 @@ def test_states_the_rate_as_find_does(
     model = shutil.copytree(catalog / "model", tmp_path / "model/trained")
     write_training_classes(model, [f"product {number:02d}" for number in range(PRODUCTS)])
     build(photos, tmp_path / "shipped", model, labels="folders", processes=1)
-    assert "not calibrated" in find_photos(tmp_path / "shipped", [photo], 1, None, 0.55, as_json=False)
+    assert "not calibrated" in find_photos(tmp_path / "shipped", [photo], 1, None, Asked(0.55), as_json=False)
     with pytest.raises(UncalibratedError, match=r"not calibrated"):
-        Current(tmp_path / "shipped", ServiceSettings(at_most_false=0.55))
+        Current(tmp_path / "shipped", ServiceSettings(asked=Asked(0.55)))
 
 
 def test_without_a_rate_there_is_no_statement(server: Server, photos: Path) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from tests.packages import require_browser
 from tests.unseen_search.service.running import Server
+from unseen_search.catalog.thresholds import Asked
 
 
 def wait_for(page: Any, condition: str) -> None:
@@ -25,7 +26,7 @@ def test_the_page_shows_the_matches_of_a_photo_and_the_regions_of_one(catalog: P
 
     from tests.report.test_browser import FLAGS
 
-    with Server(catalog, at_most_false=0.55) as server, sync_playwright() as playwright:
+    with Server(catalog, asked=Asked(0.55)) as server, sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=executable, args=FLAGS)
         page = browser.new_page()
         problems: list[str] = []
