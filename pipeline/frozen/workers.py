@@ -50,8 +50,9 @@ def processes_of(pictures: int, workers: int | None) -> int:
 
 
 @contextlib.contextmanager
-def embedding(embedder: Embedder, processes: int) -> Iterator[Embed]:
-    """Yields the embedding of pictures, in their order, by this number of processes; one is this process.
+def embedding(embedder: Embedder | Embed, processes: int) -> Iterator[Embed]:
+    """Yields the embedding of pictures, in their order, by this number of processes; one is this process, in
+    which torch has one thread, also for an engine that only resizes by torch.
 
     The model is loaded again from its directory by each further process. Raises the UserErrors of the
     processes, and UserError for a process that was killed.
@@ -60,6 +61,7 @@ def embedding(embedder: Embedder, processes: int) -> Iterator[Embed]:
         with compute_threads(THREADS):
             yield embedder
         return
+    assert isinstance(embedder, Embedder)
     assert embedder.directory is not None, "processes load the model from its directory"
     context = get_context("spawn")
     devices: Queue[str] = context.Queue()

@@ -158,7 +158,7 @@ def _build_with(
     new = len(vectors.missing(path_of))
     say(f"catalog: {len(pictures.paths):,} pictures, {new:,} of them to be embedded by {model_name}")
     count = processes_of(new, settings.workers) if engine is None else 1
-    with embedding(embedder, count) if engine is None else contextlib.nullcontext(engine) as embed:
+    with embedding(engine or embedder, count) as embed:
 
         def compute(paths: list[Path], start: int) -> Float32[np.ndarray, "n D"]:
             return embed(paths, f"catalog: embed {start + 1:,} to {start + len(paths):,} of {new:,}")
