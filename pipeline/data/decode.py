@@ -207,7 +207,7 @@ def decode_with_pillow(encoded: UInt8[np.ndarray, "bytes"]) -> Decoded:
     try:
         with _complete_files(), Image.open(io.BytesIO(encoded.data), formats=FORMATS) as image:
             _refuse_bomb(*image.size)
-            _require_valid_deflate(image, encoded.data)
+            _require_checksums(image, encoded.data)
             kind = f"{image.format} {image.mode}"
             orientation = image.getexif().get(_ORIENTATION_TAG, 1)
             orientation = int(orientation) if orientation in range(1, 9) else 1
@@ -237,8 +237,12 @@ def _complete_files() -> Iterator[None]:
                 ImageFile.LOAD_TRUNCATED_IMAGES = _caller.accepts_truncated
 
 
-def _require_valid_deflate(image: Image.Image, encoded: memoryview) -> None:
-    """Raises zlib.error for a strip or tile of a TIFF with a wrong checksum, of which libtiff only warns."""
+def _require_checksums(image: Image.Image, encoded: memoryview) -> None:
+    """Raises SyntaxError for a chunk of a PNG with a wrong checksum, which Pillow compares only here, and
+    zlib.error for such a strip or tile of a TIFF, of which libtiff only warns."""
+    if image.format == "PNG":
+        with Image.open(io.BytesIO(encoded), formats=FORMATS) as unread:
+            unread.verify()
     tags = getattr(image, "tag_v2", {})
     if tags.get(_COMPRESSION) not in _DEFLATE or tags.get(_FILL_ORDER, 1) != 1:
         return

@@ -329,6 +329,18 @@ def test_a_grey_tiff_of_many_bits_is_read_as_a_viewer_shows_it() -> None:
     assert (decode(file)[:, :, 0] == values >> 8).all()
 
 
+def test_a_damaged_png_is_refused() -> None:
+    buffer = io.BytesIO()
+    squares = np.random.default_rng(0).integers(0, 256, (16, 16, 3), np.uint8)
+    Image.fromarray(np.kron(squares, np.ones((8, 8, 1), np.uint8))).save(buffer, "PNG")
+    file = octets(buffer.getvalue())
+    for place in range(40, len(file) - 24, 40):  # Pillow decodes some of them
+        damaged = file.copy()
+        damaged[place : place + 8] ^= 0x5A
+        with pytest.raises(ValueError, match=r"\w"):
+            decode(damaged)
+
+
 @pytest.mark.parametrize("compression", ["tiff_adobe_deflate", "tiff_deflate"])
 def test_a_damaged_deflate_tiff_is_refused(compression: str, picture: Picture) -> None:
     file = tiff(picture(48, 64), compression=compression)
