@@ -145,8 +145,7 @@ ingest with and without shrinking, and the catalog. Uploads are requests to `uns
 with a valid or damaged photo: other lengths and truncated bodies, damaged chunks and headers, multipart
 forms, other methods and paths. An answer of 4xx and a closed connection are refusals; 5xx and an exception
 that the server logs are violations. A file that is read with other values than a whole one is a violation,
-too, except of the kinds in the second table. Of models it compares the weights. Results of earlier commits
-do not contain this rule.
+too, except of the kinds in the second table. Of models it compares the weights.
 """
 
 _DIGESTS = """## Flipped bits
