@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from tests.photos import COUNT, picture, save_products
-from unseen.evaluation.decision import WHITENED, WITH_MARGIN, Choice, means
+from unseen.evaluation.decision import MEAN, NEAREST, WHITENED, WITH_MARGIN, Choice, left_out, means
+from unseen.evaluation.unknown import calibrate
 from unseen.runtime.errors import UserError
 from unseen_search.catalog import Catalog, build
 
@@ -117,6 +118,35 @@ def test_a_catalog_of_class_means_scores_by_them_and_an_earlier_one_by_the_neare
         assert answer.unknown == (answer.products[0].score < catalog.threshold(0.6).score)
     given = catalog.threshold(0.6, unknown={"other": [picture(number) for number in range(90, 95)]})
     assert given.given == 5
+
+
+@pytest.mark.slow
+def test_a_threshold_has_one_of_the_rules_of_the_catalog(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    photos, names = save_products(tmp_path / "photos"), [f"product {number:02d}" for number in range(12)]
+    of_shares = {0.05: NEAREST, 0.1: MEAN, 0.2: WHITENED}
+    monkeypatch.setattr("unseen_search.catalog.write.bounded_rules", lambda *_: of_shares)
+    monkeypatch.setattr("unseen_search.catalog.write.choose", lambda _: [Choice(WHITENED, 1.0, 1.0)])
+    catalog = build(photos, tmp_path / "catalog", model, labels="folders", processes=1)
+    assert catalog.rules == [WHITENED, NEAREST, MEAN]
+    assert catalog.rule == WHITENED
+    assert catalog.means.keys() == {WHITENED, MEAN}
+    labels, rows = np.array([names.index(label) for label in catalog.labels]), np.arange(60)
+    expected = left_out(catalog.vectors(), labels, rows, catalog.rules)
+    for rule, table in catalog.left_out().items():
+        for column, same in zip(table, expected[rule], strict=True):
+            np.testing.assert_array_equal(column, same)
+    threshold = catalog.threshold(0.6)
+    values = {rule: calibrate(table, 12, 0.6, rule=rule) for rule, table in expected.items()}
+    assert threshold.right - threshold.wrong == max(each.right - each.wrong for each in values.values())
+    query = [picture(99)]
+    scores = means(MEAN, catalog.vectors(), labels, rows).scores(catalog.embedder(query))
+    (answer,) = catalog.identify(query, 5, threshold._replace(rule=MEAN))
+    assert answer.products[0].label == names[scores.argmax()]
+    assert answer.products[0].score == pytest.approx(scores.max(), abs=1e-5)
+    (answer,) = catalog.identify(query, 5, threshold._replace(rule=NEAREST))
+    assert answer.products[0].score == answer.matches[0].similarity
 
 
 @pytest.mark.slow
