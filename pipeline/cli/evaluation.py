@@ -58,6 +58,9 @@ def _table(paths: Sequence[Path], result: Result, settings: Settings) -> str:
             p_values = (f"{comparison.p_value:.3g}", f"{adjusted:.3g}")
             rows.append((name_of(name), f"{100 * comparison.difference:+.1f}", ends, *p_values))
         lines += [*aligned(rows, right=range(1, 5)), ""]
+        lines.append(
+            "The files are two models of the same images. Name a gallery of other images with --gallery."
+        )
     lines.append("Intervals are over classes. They do not contain the effect of the training seed.")
     return "\n".join(lines) + "\n"
 

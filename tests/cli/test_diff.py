@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from dvc.repo import Repo
 
+from unseen.cli.at_revision import AtRevision
 from unseen.cli.diff import difference
 from unseen.evaluation.protocol import Protocol
 from unseen.evaluation.statistics.better import compare
@@ -194,3 +195,16 @@ def test_names_what_the_cache_lacks(project: Path) -> None:
     run("rm", "-rf", ".dvc/cache")
     with pytest.raises(UserError, match=r"queries\.parquet of first is neither in git nor in DVC's cache"):
         difference("first")
+
+
+def test_a_revision_needs_a_repository_that_git_reads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
+    with pytest.raises(UserError, match="HEAD cannot be read: fatal: not a git repository"):
+        AtRevision("HEAD")
+    subprocess.run(["git", "init", "--quiet"], check=True)
+    monkeypatch.setenv("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1")
+    with pytest.raises(UserError, match=r"HEAD cannot be read: .*safe\.directory"):
+        AtRevision("HEAD")
