@@ -103,7 +103,8 @@ step begins every 0.5 s. A training is a violation unless the same command goes 
 succeeds, weights and history have the bytes of an undisturbed run, and no process, partial file, file of a
 cluster or shared memory is left. "Steps again": the median and the maximum of the steps that begin again
 after a loss; the step that the loss interrupts is one of them. Workers are forks of a process that has
-imported their libraries. The goal is 1,000 losses; the campaign continues where it ended.
+imported their libraries. By rule, three losses without a new checkpoint in between end a training, which
+drawn losses after one step can cause. The goal is 1,000 losses; the campaign continues where it ended.
 """
 
 _RESIZES = """## Nodes that join and leave
