@@ -85,6 +85,14 @@ def test_a_step_of_crt_on_bn_inception_is_measured() -> None:
     assert measured_seconds(recipe, CLASSES, IMAGES, cost, CPU) > 0
 
 
+def test_a_step_is_measured_after_its_prediction() -> None:
+    """On the token corpus, whose network refuses a value that is no token: pixels that a constant of the
+    prediction left unscaled are none."""
+    recipe = resolve(PARAMS, "tokens", "gsp")
+    cost = step_cost(recipe, CLASSES, IMAGES)
+    assert measured_seconds(recipe, CLASSES, IMAGES, cost, CPU) > 0
+
+
 def test_a_step_too_large_to_measure_is_scaled(monkeypatch: pytest.MonkeyPatch) -> None:
     """A quarter of the images is trained on, and its seconds are four times as many."""
     recipe, sizes = small("ms", **{"input.size": 32, "batch.images_per_class": 2}), []
