@@ -24,7 +24,7 @@ def run(dataset: str, method: str, seed: int) -> None:
         possible_worlds(recipe, machine)
         job = job_of(dataset, method, seed, recipe, Path.cwd(), machine, inputs.code_digest)
         run_training(job, machine)
-    note_unwatched_checkpoint(recipe, f"train@{dataset}-{method}-{seed}")
+    note_unwatched_checkpoint(recipe)
 
 
 if __name__ == "__main__":

@@ -31,7 +31,7 @@ def run(dataset: str, method: str, fold: int, seed: int) -> None:
         job = job_of(dataset, method, seed, recipe, Path.cwd(), machine, inputs.code_digest)
         require_fold_data(recipe, dataset, member.folds, Shards(job.shards))
         run_training(member_job(job, member), machine)
-    note_unwatched_checkpoint(recipe, f"train_fold@{dataset}-{method}-{fold}-{seed}")
+    note_unwatched_checkpoint(recipe)
 
 
 if __name__ == "__main__":

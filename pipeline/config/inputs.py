@@ -7,13 +7,13 @@ writes them. Each stage reads one.
     data/resolved/<stage>.json                             analyze, report
 
 A file contains the settings that can change the result of the stage, and a digest of each module that the
-stage can reach (pipeline/runtime/code.py). Stages read the settings of the machine (workers,
-threads, checkpoint interval) from params.yaml instead.
+stage can reach (pipeline/runtime/code.py) and of each file of weights at which a training starts. Stages
+read the settings of the machine (workers, threads, checkpoint interval) from params.yaml instead.
 """
 
 import hashlib
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Generic, Literal, TypeVar
 
@@ -23,6 +23,7 @@ from unseen.config.stages import Axis, ReportSettings, RunSettings
 from unseen.data.ingest.settings import AnySource, IngestSettings, PartsSource
 from unseen.evaluation.settings import AnalyzeSettings, EvaluateSettings
 from unseen.methods.settings import AnyRecipe, Cost
+from unseen.runtime.digest import sha256_of
 from unseen.runtime.errors import UserError
 from unseen.runtime.files import regular
 from unseen.runtime.parts import trusted
@@ -173,6 +174,7 @@ class Inputs(Generic[Settings]):
 
     settings: Settings
     code: dict[str, str]
+    weights: dict[str, str] = field(default_factory=dict)
 
     @property
     def code_digest(self) -> str:
@@ -187,16 +189,26 @@ def path_of(stage: str, *cell: str | int) -> Path:
     return ROOT.joinpath(*parts).with_name(f"{parts[-1]}.json")
 
 
-def content_of(settings: Strict, code: dict[str, str]) -> dict[str, Any]:
-    """The content of a resolved file, as plain values."""
-    return {"schema": SCHEMA, "settings": settings.model_dump(mode="json"), "code": code}
+def content_of(
+    settings: Strict, code: dict[str, str], weights: dict[str, str] | None = None
+) -> dict[str, Any]:
+    """The content of a resolved file, as plain values. weights: sha256 of each file of weights by its
+    path."""
+    content = {"schema": SCHEMA, "settings": settings.model_dump(mode="json"), "code": code}
+    return content | ({"weights": weights} if weights else {})
 
 
 def read_inputs(model: type[Settings], stage: str, *cell: str | int) -> Inputs[Settings]:
     """The resolved file of this stage. Raises UserError if it is missing, of another version, or if the code
-    of this process is not that of the file."""
+    of this process or a file of weights is not that of the file."""
     inputs = resolved(model, stage, *cell)
     require_recorded(inputs.code)
+    for name, sha256 in inputs.weights.items():
+        if not Path(name).is_file() or sha256_of(Path(name)) != sha256:
+            raise UserError(
+                f"{name} is not the file of weights that stage `resolve` recorded.",
+                "Run `dvc repro -f -s resolve`, then the same command again.",
+            )
     return inputs
 
 
@@ -217,9 +229,12 @@ def parse_inputs(model: type[Settings], text: str, where: str) -> Inputs[Setting
         schema = content.get("schema") if isinstance(content, dict) else None
         if schema != SCHEMA:
             raise ValueError(f"schema {schema!r}, expected {SCHEMA}")
-        code = {str(name): str(value) for name, value in content["code"].items()}
+        code, weights = (
+            {str(name): str(value) for name, value in digests.items()}
+            for digests in (content["code"], content.get("weights", {}))
+        )
         with trusted():
-            return Inputs(model.parse(content["settings"]), code)
+            return Inputs(model.parse(content["settings"]), code, weights)
     except (ValueError, KeyError, ValidationError) as error:
         raise UserError(
             f"{where} is not a file that this version of stage `resolve` wrote: {error}.",

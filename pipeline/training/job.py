@@ -105,11 +105,11 @@ def job_of(
     )
 
 
-def note_unwatched_checkpoint(recipe: Recipe, stage: str) -> None:
-    """Writes to stderr that DVC ignores a changed checkpoint: dvc.yaml does not name it."""
+def note_unwatched_checkpoint(recipe: Recipe) -> None:
+    """Writes to stderr that stage `resolve`, which records its sha256, does not watch the checkpoint."""
     checkpoint = recipe.backbone.checkpoint
     if checkpoint is not None:
-        command = f"dvc repro -f -s {stage} && dvc repro"
+        command = "dvc repro -f -s resolve && dvc repro"
         say(f"note: DVC does not watch {checkpoint}. After a change there: {command}")
 
 

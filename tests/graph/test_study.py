@@ -44,6 +44,11 @@ def test_a_study_that_starts_at_the_model_of_another_trains_that_one_before(clea
     equal = {name for name, value in untrained.items() if torch.equal(value, start[name])}
     assert equal == {name for name in untrained if name.startswith("backbone.")}
 
+    study["methods"] = {"ms": study["methods"]["ms"] | {"dim": 4}}
+    text = json.dumps({"before": study, "after": after})
+    (clean.path / "studies/mine.yaml").write_text(text, encoding="utf-8")
+    assert trained(clean.run("unseen study after")) == ["before-ms-0", "after-ms-0"]
+
 
 ROWS = ["crt-table-5-mit-b1-plus-crt", "crt-table-8-k1-64"]  # of CRT table 10
 

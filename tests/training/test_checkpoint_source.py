@@ -33,14 +33,14 @@ def test_the_recipe_beside_the_weights_has_the_hash_of_the_checkpoint(
     assert content["recipe"]["backbone"]["checkpoint"] == "start.safetensors"
 
     capsys.readouterr()
-    note_unwatched_checkpoint(settings, "train@tiny-baseline-0")
+    note_unwatched_checkpoint(settings)
     expected = (
-        "note: DVC does not watch start.safetensors. After a change there: dvc repro -f -s "
-        "train@tiny-baseline-0 && dvc repro\n"
+        "note: DVC does not watch start.safetensors. After a change there: dvc repro -f -s resolve && "
+        "dvc repro\n"
     )
     assert capsys.readouterr().err == expected
 
 
 def test_without_a_checkpoint_there_is_no_message(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    note_unwatched_checkpoint(recipe("baseline"), "train@tiny-baseline-0")
+    note_unwatched_checkpoint(recipe("baseline"))
     assert capsys.readouterr().err == ""

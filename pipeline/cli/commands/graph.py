@@ -120,13 +120,16 @@ def study(
     if priced:
         sys.stdout.write("".join(studies.price(*each) for each in chosen))
         return 0
-    for each in chosen:
+    for number, each in enumerate(chosen):
         sys.stdout.write(studies.select(*each))
         sys.stdout.flush()
         if no_run:
             return 0
         from unseen.cli.run import run as run_graph
 
+        # Stage `resolve` reads the model of the study before, which DVC does not compare for it.
+        if number and (status := run_graph(("--force", "--single-item", "resolve"), 1)):
+            return status
         if status := run_graph((), jobs):
             return status
     return 0

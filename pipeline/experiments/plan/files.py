@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import cache
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -74,6 +75,7 @@ from unseen.experiments.sweep.proposals import require_optuna
 from unseen.experiments.sweep.space import Values, corners, draw, trial_recipes
 from unseen.methods.settings import Recipe
 from unseen.runtime.code import Code
+from unseen.runtime.digest import sha256_of
 from unseen.runtime.errors import UserError
 from unseen.runtime.names import say
 from unseen.runtime.settings import Strict
@@ -233,17 +235,26 @@ def files(run: Plan, code: Code, facts: Facts | None = None) -> Iterator[tuple[P
     facts = facts or Facts()
     known = run.definitions
 
+    sha256 = cache(sha256_of)
+
     def file(
-        content: Strict, stage: str, *cell: str | int, modules: Iterable[str] = ()
+        content: Strict,
+        stage: str,
+        *cell: str | int,
+        modules: Iterable[str] = (),
+        recipes: Iterable[Recipe] = (),
     ) -> tuple[Path, dict[str, Any]]:
-        return path_of(stage, *cell), content_of(content, code.closure([f"unseen.stages.{stage}", *modules]))
+        starts = (recipe.backbone.checkpoint for recipe in recipes)
+        weights = {path: sha256(Path(path)) for path in starts if path is not None}
+        digests = code.closure([f"unseen.stages.{stage}", *modules])
+        return path_of(stage, *cell), content_of(content, digests, weights)
 
     for dataset, (source, ingest) in run.ingest.items():
         yield file(IngestInputs(source=source, ingest=ingest), "ingest", dataset, modules=[source.module])
     for dataset, method in product(run.axes.datasets, dict.fromkeys(run.axes.methods)):
         recipe = run.recipes[dataset, method]
         parts = modules_of(recipe)
-        yield file(TrainInputs(recipe=recipe), "train", dataset, method, modules=parts)
+        yield file(TrainInputs(recipe=recipe), "train", dataset, method, modules=parts, recipes=[recipe])
         export = ExportInputs(batch_size=run.export.batch_size, scales=run.export.scales)
         yield file(export, "export", dataset, method, modules=[*parts, *position_modules_of(recipe)])
         evaluate, analyze = with_reductions(run, dataset, method)
@@ -256,15 +267,17 @@ def files(run: Plan, code: Code, facts: Facts | None = None) -> Iterator[tuple[P
         yield file(analysis, "analyze", dataset, method)
     for dataset, method in product(run.axes.datasets, dict.fromkeys(run.axes.sweeps)):
         inputs = _sweep(run, dataset, method, code)
-        trial_parts = {module for trial in inputs.trials for module in modules_of(trial.recipe)}
-        yield file(inputs, "sweep", dataset, method, modules=trial_parts)
+        trials = [trial.recipe for trial in inputs.trials]
+        trial_parts = {module for recipe in trials for module in modules_of(recipe)}
+        yield file(inputs, "sweep", dataset, method, modules=trial_parts, recipes=trials)
     for dataset, method in product(run.axes.datasets, dict.fromkeys(run.axes.ensembles)):
         recipe, protocol = run.recipes[dataset, method], run.ensembles(dataset)
         layers = run.definitions.layers(dataset, method)
         parts = modules_of(recipe)
         for model in protocol.folds:
-            of_fold = TrainInputs(recipe=fold(layers, model, len(protocol.folds)).recipe())
-            yield file(of_fold, "train_fold", dataset, method, model, modules=parts)
+            of_fold = fold(layers, model, len(protocol.folds)).recipe()
+            cell = dataset, method, model
+            yield file(TrainInputs(recipe=of_fold), "train_fold", *cell, modules=parts, recipes=[of_fold])
             export = ExportInputs(batch_size=run.export.batch_size, scales=(1.0,))
             yield file(export, "export_fold", dataset, method, model, modules=parts)
         ensemble = EnsembleInputs(

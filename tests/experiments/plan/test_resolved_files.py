@@ -1,16 +1,18 @@
 """The resolved files of a run: their contents, and the changes that affect them."""
 
+import hashlib
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.params import project, resolve
-from unseen.config.inputs import MODELS, TrainInputs, parse_inputs
+from unseen.config.inputs import MODELS, TrainInputs, parse_inputs, path_of, read_inputs
 from unseen.evaluation.settings import Reduce
 from unseen.experiments.catalogue import entries, study_of
 from unseen.experiments.plan.files import files, plan, with_reductions
 from unseen.runtime.code import code_of
+from unseen.runtime.errors import UserError
 from unseen.runtime.files import write_json
 from unseen.runtime.stage import PACKAGE
 
@@ -44,6 +46,34 @@ def changed(folder: Path, changes: dict[str, Any], base: dict[str, Any] | None =
         for name in contents_before.keys() | contents_after.keys()
         if contents_before.get(name) != contents_after.get(name)
     }
+
+
+@pytest.mark.slow
+def test_a_training_from_a_file_of_weights_depends_on_its_content(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also that of a fold and the trials of a sweep; the others keep their files."""
+    monkeypatch.chdir(tmp_path)
+    start, changes = Path("start.safetensors"), {"run.methods": ["ms", "gsp"], "run.ensembles": ["ms"]}
+    start.write_bytes(b"first")
+    before = resolved(tmp_path, changes)
+    assert not [name for name, content in before.items() if "weights" in content]
+    changes |= {"datasets.parts.recipe.backbone.checkpoint": str(start)}
+    first = resolved(tmp_path, changes)
+    start.write_bytes(b"second")
+    second = resolved(tmp_path, changes)
+    folds = {f"train_fold/parts/ms/{fold}.json" for fold in range(1, 5)}
+    trained = {"train/parts/ms.json", "train/parts/gsp.json", "sweep/parts/gsp.json", *folds}
+    assert {name for name in second if first[name] != second[name]} == trained
+    sha256 = hashlib.sha256(b"second").hexdigest()
+    assert all(second[name]["weights"] == {str(start): sha256} for name in trained)
+
+    path = path_of("train", "parts", "ms")
+    write_json(path, second["train/parts/ms.json"] | {"code": {}})
+    assert read_inputs(TrainInputs, "train", "parts", "ms").weights == {str(start): sha256}
+    start.write_bytes(b"third")
+    with pytest.raises(UserError, match=r"start\.safetensors is not the file of weights that stage"):
+        read_inputs(TrainInputs, "train", "parts", "ms")
 
 
 ANALYSES = {f"analyze/parts/{method}.json" for method in ("ms", "gsp", "crt", "multihead", "irt_r")}
