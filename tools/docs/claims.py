@@ -126,6 +126,10 @@ def _whole_photos(
     networks = ", ".join(f"`{name}`" for name in dict.fromkeys(each.networks[0] for each in judged.values()))
     tests = ", ".join(f"{split}: {count}" for split, count in results.test_classes.items())
     mobilenet = setting.networks["mobilenetv2"]
+    lengths = {
+        arm: own["training.iterations"] for arm, own in setting.arms.items() if "training.iterations" in own
+    }
+    longer = ", ".join(f"`{arm}` {length}" for arm, length in lengths.items())
     yield "## Whole networks on photos"
     yield ""
     yield "`pipeline/experiments/claims/whole_photos.yaml` contains the setting. The command of these"
@@ -145,10 +149,11 @@ def _whole_photos(
         "its list."
     )
     yield (
-        f"- Every arm that is trained has {steps} steps of 8 x 4 photos, AdamW with a cosine schedule and 5 "
-        "steps of warm-up, the published size of its head, and the last iterate. The last layer of each head "
-        "starts at the principal directions of what it reads (`training.start: principal`). The network of "
-        f"mobilenetv2 has the learning rate {mobilenet.recipe['optimizer.learning_rate']}."
+        f"- Every arm that is trained has {steps} steps ({longer}) of 8 x 4 photos, AdamW with a cosine "
+        "schedule and 5 steps of warm-up, the published size of its head, and the last iterate. The last "
+        "layer of each head starts at the principal directions of what it reads (`training.start: "
+        "principal`). The network of mobilenetv2 has the learning rate "
+        f"{mobilenet.recipe['optimizer.learning_rate']}."
     )
     yield (
         "- An arm has one of three rates: that of its head, 1, 3 or 10 times the rate of the network; for "
@@ -167,8 +172,8 @@ def _whole_photos(
     )
     yield ""
     yield (
-        f"{len(judged)} of {len(states)} claims: {_counts({name: states[name] for name in judged})}. The "
-        "others were not run in this setting."
+        f"{len(judged)} of {len(states)} claims: {_counts({name: states[name] for name in judged})}. "
+        "[The others](#claims-that-were-not-run) were not run in this setting."
     )
     yield ""
     yield (
@@ -204,6 +209,32 @@ def _whole_photos(
     yield from _floor_table(all_claims, states, results)
     yield ""
     yield from _rates(judged, setting, results)
+    yield ""
+    yield from _not_run(states, setting, results)
+
+
+def _not_run(states: dict[str, str], setting: WholePhotos, results: WholeResults) -> Iterator[str]:
+    """The claims without a verdict, each with its reason."""
+    reasons = [
+        f"- {', '.join(f'`{name}`' for name in names)}: {reason}"
+        for reason, names in (
+            (reason, [name for name in setting.excluded if setting.excluded[name] == reason])
+            for reason in dict.fromkeys(setting.excluded.values())
+        )
+    ]
+    if missing := [name for name, state in states.items() if state == NOT_RUN]:
+        rates = len(next(iter(setting.networks.values())).rates)
+        sets = len(results.data.split(", "))
+        trainings = 2 * (rates * sets + results.seeds * len(results.test_classes))
+        reasons.append(
+            f"- {', '.join(f'`{name}`' for name in missing)}: the command computes each, by {trainings} "
+            "trainings with these seeds and divisions, or fewer if it shares an arm with another claim. They "
+            "were left out for their time."
+        )
+    if reasons:
+        yield "### Claims that were not run"
+        yield ""
+        yield from reasons
 
 
 def _rates(judged: dict[str, Claim], setting: WholePhotos, results: WholeResults) -> Iterator[str]:
