@@ -31,10 +31,9 @@ _SPECIAL = {
 } | {character: f"\\{character}" for character in "&%$#_{}"}
 PARTS = ("printed", "printed deviation", "ours", "deviation", "low", "high", "difference")
 FILES = ("table.csv", "table.tex", "table.md")
-_CAPTION = (
-    "Printed, and ours as the mean over seeds, its deviation, the interval over classes in brackets, and the "
-    "difference from the printed number in parentheses."
-)
+_OURS = "ours as the mean over seeds, its deviation, the interval over classes in brackets"
+_CAPTION = f"Printed, and {_OURS}, and the difference from the printed number in parentheses."
+_UNPRINTED = f"Nothing is printed: {_OURS}."
 _NONE = Cell(None, None)
 
 
@@ -135,7 +134,8 @@ def write_document(tables: Sequence[StudyTable], directory: Path) -> None:
             writer.writerow([text_cell(row), methods.get(row) or "", *texts])
     study = tables[0].study
     item = f"{papers()[study.paper]} {study.item}: " if study.paper else ""
-    caption = f"{item}{' '.join(study.title.split())}. {_CAPTION}"
+    explained = _CAPTION if any("paper" in place.sides for place in places) else _UNPRINTED
+    caption = f"{item}{' '.join(study.title.split())}. {explained}"
     (directory / "table.md").write_text(_markdown(caption, places, rows), encoding="utf-8")
     (directory / "table.tex").write_text(_latex(caption, study.name, places, rows), encoding="utf-8")
 

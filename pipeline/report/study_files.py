@@ -75,7 +75,7 @@ def _figures(form: Form, rows: DataSet) -> Iterator[Figure]:
                 chart = training.validation(known, rows.positions, metric, "file", _steps_of_epoch(rows))
                 yield with_legend(chart.figure)
     elif form == "histograms":
-        yield from (chart.figure for chart in similarity.content(rows)["figures"])
+        yield from (with_legend(chart.figure) for chart in similarity.content(rows)["figures"])
     elif form == "energy" and curves:
         yield with_legend(spectrum.energy(rows.analysis.curves, rows.positions, "file").figure)
     elif form == "hulls":
@@ -83,7 +83,8 @@ def _figures(form: Form, rows: DataSet) -> Iterator[Figure]:
             if curve.get("map"):
                 yield embedding_map.figure(method, curve["map"], rows.labels, "file").figure
     elif form == "attributes":
-        yield from (chart.figure for chart in (attributes.content(rows) or {"figures": ()})["figures"])
+        charts_of_rows = (attributes.content(rows) or {"figures": ()})["figures"]
+        yield from (with_legend(chart.figure) for chart in charts_of_rows)
     elif form == "positions":
         for (dataset, method), positions in rows.report_data.positions.items():
             if dataset == rows.name:

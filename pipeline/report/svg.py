@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from textwrap import fill
 from typing import Literal
 from xml.sax.saxutils import escape
 
@@ -26,6 +27,8 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocato
 
 INK, MUTED, GRID, PAPER = "#1c1e23", "#5c626d", "#dfded9", "#ffffff"  # of page.css on a light page
 WIDE, SMALL = 4.5, 4.0  # inches: two or three panels in a row on a laptop, one on a phone
+_CAPTION = 20  # characters of a line above a picture of a grid
+_FRAMES = "A number is a similarity. Solid frame: class of the query; dotted frame: another class."
 MAX_MARKED = 30  # points of a curve with markers
 SERIES = ("#0a63bd", "#b9500d", "#147a4b", "#9226a8", "#0b7285", "#8a6100", "#5046c8", "#b3194f")
 DASHES: tuple[str | tuple[float, tuple[float, ...]], ...] = (
@@ -123,7 +126,7 @@ class Tile:
 
 def picture_grid(title: str, lines: Sequence[Sequence[Tile]]) -> Figure:
     """A row of pictures per line. Right matches have a solid frame in the third colour, wrong ones a dotted
-    frame in the second."""
+    frame in the second, as a line below states."""
     columns = max(map(len, lines))
     with rc_context(_STYLE):
         figure = Figure(figsize=(1.3 * columns, 0.4 + 1.5 * len(lines)), layout="constrained")
@@ -134,7 +137,7 @@ def picture_grid(title: str, lines: Sequence[Sequence[Tile]]) -> Figure:
         for row, line in zip(grid, lines, strict=True):
             for axes, tile in zip(row, line, strict=False):
                 axes.imshow(tile.image)
-                axes.set_title(plain(tile.caption), fontsize=7, weight="normal")
+                axes.set_title(plain(fill(tile.caption, _CAPTION)), fontsize=7, weight="normal")
                 if tile.right is not None:
                     height, width = tile.image.shape[:2]
                     colour, dashes = (SERIES[2], "-") if tile.right else (SERIES[1], ":")
@@ -142,13 +145,16 @@ def picture_grid(title: str, lines: Sequence[Sequence[Tile]]) -> Figure:
                         Rectangle((-0.5, -0.5), width, height, fill=False, edgecolor=colour, linestyle=dashes,
                                   linewidth=2)
                     )  # fmt: skip
+        if any(tile.right is not None for line in lines for tile in line):
+            figure.supxlabel(_FRAMES, x=0.01, ha="left", fontsize=7)
         return figure
 
 
 def with_legend(figure: Figure) -> Figure:
-    """The figure with a legend below it; figures of the page have one for all."""
-    with rc_context(_STYLE):
-        figure.legend(loc="outside lower center", ncols=2)
+    """The figure with a legend below it, if it has labels; figures of the page have one for all."""
+    if any(axes.get_legend_handles_labels()[1] for axes in figure.axes):
+        with rc_context(_STYLE):
+            figure.legend(loc="outside lower center", ncols=2)
     return figure
 
 

@@ -155,7 +155,7 @@ def test_attributes_name_classes_and_the_leading_prototypes() -> None:
     assert "&lt;a&gt;<title>birds/&lt;a&gt;</title></text>" in svg, "the complete name of a shortened one"
     assert "cost $5$</text>" in svg
     leading = int(np.argmax(np.mean(SHARES["share"], axis=0)))
-    assert f">{leading}</text>" in svg
+    assert f">{leading + 1}</text>" in svg, "counted from 1, as in the maps of prototypes"
     assert svg.count("opacity") == 2 * PROTOTYPES - 1, "one for each share but the largest"
 
 

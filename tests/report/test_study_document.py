@@ -51,6 +51,21 @@ def test_the_numbers_of_all_data_sets_are_in_one_table(
     assert rows[-1]["cub Recall@1 printed"] == f"{100 * (75.57 / 75.76 - 1):+.2f}%"
 
 
+def test_a_caption_names_only_what_the_table_has(
+    documents: dict[str, str], study_inputs: ReportData, tmp_path: Path
+) -> None:
+    assert "Printed, and ours as the mean" in documents[".tex"]
+    study = study_inputs.studies[0]
+    own = study.model_copy(
+        update={"table": None, "rows": tuple(row.model_copy(update={"printed": None}) for row in study.rows)}
+    )
+    write_document([study_table(study_inputs, study_inputs.datasets[-1], own)], tmp_path)
+    for name in ("table.tex", "table.md"):
+        text = (tmp_path / name).read_text(encoding="utf-8")
+        assert "Nothing is printed: ours as the mean over seeds" in text
+        assert "difference from the printed" not in text
+
+
 def test_the_best_numbers_are_bold_and_latex_has_a_caption(documents: dict[str, str]) -> None:
     latex, page = documents[".tex"], documents[".md"]
     assert r"\caption{CRT table 8: " in latex

@@ -58,7 +58,9 @@ def attributes(
             axes.add_patch(square)
         axes.set_xlim(-0.5, len(columns) - 0.5)
         axes.set_ylim(len(values) - 0.5, -0.5)
-        axes.set_xticks(range(len(columns)), [str(column) for column in columns], rotation=90, fontsize=8.5)
+        axes.set_xticks(
+            range(len(columns)), [str(column + 1) for column in columns], rotation=90, fontsize=8.5
+        )
         axes.set_yticks(range(len(values)), [plain(label) for label in labels], color=INK)
         axes.grid(visible=False)
         axes.set_xlabel("prototype")
@@ -101,10 +103,16 @@ def transfer(means: Mapping[tuple[str, str], Means], positions: Mapping[str, int
                 percent(value), (100 * value, place), (0, 6), textcoords="offset points", ha="center",
                 fontsize=8.5, color=INK,
             )  # fmt: skip
-            axes.plot([100 * chance], [place], marker="|", markersize=12, color=MUTED)
+            axes.plot(
+                [100 * chance], [place], marker="|", linestyle="none", markersize=12, color=MUTED,
+                label="chance" if place == 0 else "",
+            )  # fmt: skip
             before = untrained.get(f"transfer_map_{key}")
             if before is not None:
-                axes.plot([100 * before], [place], marker="x", markersize=5, color=MUTED, markeredgewidth=1.6)
+                axes.plot(
+                    [100 * before], [place], marker="x", linestyle="none", markersize=5, color=MUTED,
+                    markeredgewidth=1.6, label="before training" if place == 0 else "",
+                )  # fmt: skip
             texts.append(
                 f"{label} {percent(value)}, before training {percent(before)}, chance {percent(chance)}"
             )

@@ -64,10 +64,13 @@ def figure(method: str, curve: dict[str, Any], classes: list[str], name: str) ->
         for position, label in enumerate(dict.fromkeys(labels.tolist())):
             colour, _, marker = style_of(position)
             points = plane[labels == label]
-            axes.plot(*points.T, linestyle="none", marker=marker, markersize=4, color=colour)
+            axes.plot(
+                *points.T, linestyle="none", marker=marker, markersize=4, color=colour,
+                label=plain(classes[label]),
+            )  # fmt: skip
             corners = hull(points)
             if corners is not None:
-                axes.fill(*corners.T, color=colour, alpha=0.15, linewidth=0, label=plain(classes[label]))
+                axes.fill(*corners.T, color=colour, alpha=0.15, linewidth=0)
         axes.set_aspect("equal")
         axes.set(xticks=[], yticks=[])
         figure.legend(loc="outside lower center", ncols=2)

@@ -70,8 +70,8 @@ def seen_and_unseen(
             unseen, seen = (100 * np.asarray(curves[f"{side}{kind}"]["share"]) for side in SIDES)
             if kind == "positive":
                 axes.stairs(unseen, edges, fill=True, color=ink, alpha=0.45, linewidth=0)
-            axes.stairs(unseen, edges, color=ink, linewidth=1.4)
-            axes.stairs(seen, edges, color=ink, linewidth=1.2, linestyle=(0, (3, 1.5)))
+            axes.stairs(unseen, edges, color=ink, linewidth=1.4, label=f"{kind}, unseen")
+            axes.stairs(seen, edges, color=ink, linewidth=1.2, linestyle=(0, (3, 1.5)), label=f"{kind}, seen")
         axes.set_xlim(*span)
         top = 108 * max(max(curves[f"{side}{kind}"]["share"]) for side in SIDES for kind in KINDS) or 1
         axes.set_ylim(0, min(top, 100))
