@@ -84,9 +84,12 @@ def _on_nodes(job: Job, nodes: int, settings: TrainSettings, drains: bool) -> in
 
 
 def _nodes_with_worker() -> set[str]:
-    """The nodes on which Ray runs training workers."""
+    """The nodes on which Ray runs training workers; none when the training has disconnected."""
+    import ray
     from ray._private.state import actors
 
+    if not ray.is_initialized():
+        return set()
     running = [actor for actor in actors().values() if actor["State"] == "ALIVE"]
     return {actor["Address"]["NodeID"] for actor in running if WORKER in actor["ActorClassName"]}
 
