@@ -16,7 +16,7 @@ from unseen.data.tuples import TupleSampler
 from unseen.methods.artifact import saved_state
 from unseen.methods.method import Method
 from unseen.runtime.cores import loader_threads_of
-from unseen.runtime.device.world import world_size
+from unseen.runtime.device.world import fixed_world, world_size
 from unseen.runtime.errors import UserError
 from unseen.runtime.progress import Progress
 from unseen.runtime.stage import ending_late
@@ -55,12 +55,12 @@ def train(
     validation, if there was one. While `preempted()`, every step has a checkpoint.
 
     Raises UserError for bad data, a batch that the workers cannot share, a loss that is not finite, a full
-    disk, and a damaged state.
+    disk, and a damaged state, and RuntimeError if the process group is destroyed.
     """
     check_world(job.recipe, world)
     assert world == world_size(), f"{world} workers, but a process group of {world_size()}"
     clock = Clock()
-    with reproducible(device, job.threads):
+    with fixed_world(), reproducible(device, job.threads):
         with clock.phase("start_up"):
             loader_threads = job.loader_threads or loader_threads_of(world, device.type)
             run = start_or_resume(begin(job, Worker(rank, world, device, loader_threads, preempted), clock))

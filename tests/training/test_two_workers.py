@@ -2,6 +2,7 @@
 and validation equals that of one worker."""
 
 import dataclasses
+import itertools
 import json
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import torch.distributed as dist
 
 from tests.training.jobs import job, killed_at, recipe, write_tiny_set
 from tests.training.workers import run_workers
@@ -17,7 +19,7 @@ from unseen.data.shards import Shards
 from unseen.methods.build import initial_method
 from unseen.methods.settings import Recipe
 from unseen.runtime.device.world import world_size
-from unseen.training import loop, pace
+from unseen.training import loop, pace, step
 from unseen.training.row_embedder import RowEmbedder
 from unseen.training.validation import validate
 from unseen.training.worker import Worker
@@ -98,6 +100,36 @@ def test_one_worker_continues_a_training_of_two(
     column = of_two[0].split(",").index("loss")
     losses = [[float(line.split(",")[column]) for line in lines[1:]] for lines in (of_two, of_both)]
     assert losses[1] == pytest.approx(losses[0], rel=1e-3)
+
+
+def _lose_the_group(rank: int, world: int, root: Path, place: str) -> None:
+    """The group of both workers is destroyed in step 7, before the call of a function of step.py."""
+    calls, function = itertools.count(1), getattr(step, place)
+
+    def called(*arguments: Any) -> Any:
+        if next(calls) == 7:
+            dist.destroy_process_group()
+        return function(*arguments)
+
+    setattr(step, place, called)
+    with pytest.raises(RuntimeError, match="the process group was destroyed"):
+        loop.train(job(root, SETTINGS), rank, world, CPU, preempted=lambda: True)
+    dist.init_process_group("gloo", init_method=f"file://{root}/store", rank=rank, world_size=world)
+    loop.train(job(root, SETTINGS), rank, world, CPU)
+
+
+@pytest.mark.parametrize("place", ["gather_outputs", "averaging", "_clip"])
+def test_a_step_whose_group_is_destroyed_has_no_checkpoint_unless_it_is_whole(
+    place: str, finished: tuple[Path, Path, list[dict[str, Any]]], tmp_path: Path
+) -> None:
+    """Ray Train destroys the group of a worker whose partner was lost, while every step has a checkpoint."""
+    write_tiny_set(tmp_path, images=7)
+    run_workers(_lose_the_group, 2, tmp_path, place)
+    for name in ("weights.safetensors", "last.safetensors"):
+        model = Path("data/models/tiny/irt/0", name)
+        assert (tmp_path / model).read_bytes() == (finished[0] / model).read_bytes(), name
+    log = json.loads((tmp_path / "data/logs/tiny/irt/0.json").read_text())
+    assert log["resumed_at"] == [7 if place == "_clip" else 6]
 
 
 def test_validation_on_two_workers_equals_that_of_one(
