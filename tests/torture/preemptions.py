@@ -14,6 +14,8 @@ The workers are on a private cluster, or on such raylets, of which one is a spar
 step begins every PACE seconds. A training is a violation unless the same command goes on after each loss and
 succeeds, weights and history have the bytes of an undisturbed run, and no process, partial file, file of a
 cluster or shared memory is left. The steps that began again are counted; the interrupted one is among them.
+Three losses without a new checkpoint in between would end a training: one is due every two steps, and each
+start takes four steps or more.
 
 Training n is drawn by a generator seeded by n. The campaign continues where it was stopped.
 """
@@ -67,7 +69,7 @@ class Loss:
 def drawn(number: int) -> tuple[str, list[Loss]]:
     """The kind and the losses of training `number`."""
     draw = random.Random(number)
-    losses = [Loss(draw.randint(1, 8), draw.random(), draw.randint(0, 1)) for _ in range(LOSSES)]
+    losses = [Loss(draw.randint(4, 8), draw.random(), draw.randint(0, 1)) for _ in range(LOSSES)]
     return list(KINDS)[number % len(KINDS)], losses
 
 
