@@ -105,6 +105,8 @@ def trained(number: int, undisturbed: dict[str, bytes] | None) -> tuple[str, lis
         if run.ended(driver) != 0:
             problems.append(f"the training ends with {driver.returncode}: {run.printed()[-300:]}")
         steps, outputs = steps_of(run.root), run.outputs()
+        if not steps:  # nothing could be lost
+            raise RuntimeError(f"no step of training {number} began: {run.printed()[-1000:]}")
         starts = [start for start in starts_of(run.root)[1:] if start < len(steps)]
         again = [steps[start - 1] - steps[start] + 1 for start in starts]
         if undisturbed is not None:
