@@ -22,6 +22,7 @@ import sys
 import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 _OWN = ("pipeline", "stages", "unseen", "unseen_search", "dvc_parallel", "tests")
@@ -112,18 +113,25 @@ def _main(directory: Path) -> None:
                         connection.sendall(str(os.waitstatus_to_exitcode(status)).encode())
 
 
-def _run(connection: socket.socket, libraries: list[str]) -> None:
-    """Ends this fork with the module of the request. Python's own end would copy the pages of all objects."""
-    with connection:
-        _, descriptors, _, _ = socket.recv_fds(connection, 1, 3)
-        with connection.makefile("rb") as file:
-            directory, variables, module, *arguments = json.load(file)
+def received(connection: socket.socket) -> Any:
+    """The request of a command: directory, variables and arguments. This fork gets its directory, variables
+    and standard streams."""
+    _, descriptors, _, _ = socket.recv_fds(connection, 1, 3)
+    with connection.makefile("rb") as file:
+        directory, variables, *arguments = json.load(file)
     for target, descriptor in enumerate(descriptors):
         os.dup2(descriptor, target)
         os.close(descriptor)
     os.chdir(directory)
     os.environ.clear()
     os.environ.update(variables)
+    return directory, variables, *arguments
+
+
+def _run(connection: socket.socket, libraries: list[str]) -> None:
+    """Ends this fork with the module of the request. Python's own end would copy the pages of all objects."""
+    with connection:
+        directory, variables, module, *arguments = received(connection)
     if "UNSEEN_PARENT" in variables:
         os.environ["UNSEEN_PARENT"] = str(os.getppid())
     own = [path for path in variables.get("PYTHONPATH", "").split(os.pathsep) if path]

@@ -73,7 +73,7 @@ def test_the_container_builds_updates_and_serves_a_catalog_in_a_volume(tmp_path:
     target = read(DOCKERFILE.read_text(encoding="utf-8"))["serve"]
     steps = dict(target.steps)
     catalog, home = tmp_path / "catalog", tmp_path / "home"
-    temporary = tmp_path / "temporary"  # stands for /tmp
+    temporary = tmp_path / "temporary"  # as /tmp
     for directory in (catalog, home, temporary):
         directory.mkdir()
     photos, model = save_photos(tmp_path / "photos"), save_model(tmp_path / "model", 1)
@@ -88,9 +88,9 @@ def test_the_container_builds_updates_and_serves_a_catalog_in_a_volume(tmp_path:
     places = {"CATALOG": str(catalog), "HOME": str(home), "TMPDIR": str(temporary)}
     result = subprocess.run(command, check=False, capture_output=True, text=True, env=os.environ | places)
     assert result.returncode == 0, result.stderr
-    found = json.loads(result.stdout.splitlines()[-1])
-    assert found["pictures"] == [COUNT, COUNT]
-    assert found["answer"]["products"][0]["label"] == found["label"]
-    assert found["ended"] in (0, -15)
-    assert {"catalog.json", "index.faiss", "model", "pictures.parquet"} <= {*found["files"]}
+    answered = json.loads(result.stdout.splitlines()[-1])
+    assert answered["pictures"] == [COUNT, COUNT]
+    assert answered["answer"]["products"][0]["label"] == answered["label"]
+    assert answered["ended"] in (0, -15)
+    assert {"catalog.json", "index.faiss", "model", "pictures.parquet"} <= {*answered["files"]}
     assert not list(catalog.iterdir()), "the volume belongs to the container"

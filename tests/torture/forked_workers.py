@@ -68,16 +68,10 @@ def _serve(listener: socket.socket) -> NoReturn:
 
 def _work(connection: socket.socket) -> NoReturn:
     """The worker of a command, which waits for the end of `connection`."""
+    from tests.forks import received
+
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    _, streams, _, _ = socket.recv_fds(connection, 1, 3)
-    with connection.makefile("rb") as file:
-        folder, variables, arguments = json.load(file)
-    for target, descriptor in enumerate(streams):
-        os.dup2(descriptor, target)
-        os.close(descriptor)
-    os.chdir(folder)
-    os.environ.clear()
-    os.environ.update(variables)
+    _, _, *arguments = received(connection)
     from ray._private.runtime_env.context import RuntimeEnvContext  # reads the variables
 
     parser = argparse.ArgumentParser()
@@ -101,7 +95,7 @@ def _request() -> None:
     with socket.socket(socket.AF_UNIX) as connection:
         connection.connect("\0" + os.environ[_ADDRESS])
         socket.send_fds(connection, [b"-"], [0, 1, 2])
-        connection.sendall(json.dumps([os.getcwd(), dict(os.environ), sys.argv[1:]]).encode())
+        connection.sendall(json.dumps([os.getcwd(), dict(os.environ), *sys.argv[1:]]).encode())
         connection.shutdown(socket.SHUT_WR)
         connection.recv(1)
 

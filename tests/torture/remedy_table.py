@@ -345,10 +345,12 @@ TABLE = (
 
 def entry_of(message: Message) -> Entry:
     """The entry of a message. Raises ValueError unless there is one."""
-    found = [each for each in TABLE if message.module == each.module and message.text.startswith(each.begin)]
-    if len(found) != 1:
-        raise ValueError(f"remedy_table.py has {len(found)} entries of {message.module}: {message.text!r}")
-    return found[0]
+    entries = [
+        each for each in TABLE if message.module == each.module and message.text.startswith(each.begin)
+    ]
+    if len(entries) != 1:
+        raise ValueError(f"remedy_table.py has {len(entries)} entries of {message.module}: {message.text!r}")
+    return entries[0]
 
 
 SITUATIONS = {

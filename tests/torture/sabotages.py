@@ -102,8 +102,8 @@ def sample_in_copy(
             campaign(cases, state, sabotage.edit)
         except RuntimeError as error:
             return 0, str(error).strip().splitlines()[-1]
-        found = results.load(state)
-    return _first([(name, found[name]["violations"]) for name in cases])
+        recorded = results.load(state)
+    return _first([(name, recorded[name]["violations"]) for name in cases])
 
 
 def sample_in_clone(module: str, options: Sequence[str], sabotage: Sabotage | None) -> tuple[int, str | None]:
@@ -122,10 +122,10 @@ def sample_in_clone(module: str, options: Sequence[str], sabotage: Sabotage | No
         )
         if ended.returncode:
             return 0, (ended.stdout + ended.stderr).strip().splitlines()[-1]
-        found = {
+        kill_of = {
             int(number): kill for row in results.load(state).values() for number, kill in row["kills"].items()
         }
-    return _first([(kill["kill"], kill["violations"]) for _, kill in sorted(found.items())])
+    return _first([(kill["kill"], kill["violations"]) for _, kill in sorted(kill_of.items())])
 
 
 def _first(cases: Sequence[tuple[str, list[str]]]) -> tuple[int, str | None]:
