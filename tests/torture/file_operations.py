@@ -18,9 +18,7 @@ run again. Several processes may run different operations at the same time.
 """
 
 import argparse
-import contextlib
 import hashlib
-import json
 import os
 import re
 import resource
@@ -28,14 +26,13 @@ import shutil
 import sys
 import tempfile
 import time
-import traceback
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
 from pathlib import Path
 
 from tests.torture import network, shim
+from tests.torture.fork import Ended, Fork, import_all
 from tests.torture.operations import OPERATIONS, PREPARATION, ROOT, Operation, required, write_project
 from tests.torture.results import RESULTS, Result, current, load, record
 
@@ -47,58 +44,15 @@ _RANDOM = re.compile(r"[0-9a-f]{32}|(?<=\.tmp)\w{6}")  # in the names of partial
 _INTERVAL = 20.0  # seconds between two records of the progress
 
 
-@dataclass(frozen=True)
-class Ended:
-    """A run that ended. `status`: -9 if it was killed. `operations`: the number of its file operations.
-    `imported`: the modules that it imported."""
-
-    status: int
-    output: str
-    operations: int = 0
-    imported: tuple[str, ...] = ()
-
-
 def run(operation: Operation, project: Path, number: int = 0, fault: int = shim.NONE) -> Ended:
     """Runs an operation in a fork."""
-    from unseen.runtime.stage import report_errors
     from unseen.training import pace
 
-    log = project.with_name("output")
-    reader, writer = os.pipe()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    before = set(sys.modules)
-    child = os.fork()
-    if child == 0:
-        status = 70
-        with log.open("w") as file:
-            os.dup2(file.fileno(), 1)
-            os.dup2(file.fileno(), 2)
-        try:
-            os.chdir(project)
-            pace.SHORT = 60.0  # seconds: a busy machine has all checkpoints, and so all file operations
-            shim.arm(project, number, fault)
-            with report_errors():
-                operation.run()
-            status = 0
-        except SystemExit as end:
-            status = int(end.code or 0)
-        except BaseException:
-            traceback.print_exc()
-        finally:
-            sys.stdout.flush()
-            sys.stderr.flush()
-            with os.fdopen(writer, "w") as pipe:
-                json.dump((shim.count(), sorted(set(sys.modules) - before)), pipe)
-            os._exit(status)
-    os.close(writer)
-    with os.fdopen(reader) as pipe:
-        counted = pipe.read()
-    _, status = os.waitpid(child, 0)
-    operations, imported = json.loads(counted) if counted else (0, ())
-    return Ended(
-        os.waitstatus_to_exitcode(status), log.read_text(errors="replace"), operations, tuple(imported)
-    )
+    def with_all_checkpoints() -> None:
+        pace.SHORT = 60.0  # seconds: a busy machine has all checkpoints, and so all file operations
+        operation.run()
+
+    return Fork(with_all_checkpoints, project, number, fault).ended()
 
 
 def tree(path: Path) -> Tree:
@@ -143,8 +97,7 @@ class Case:
         first = run(operation, project)
         if first.status != 0:
             raise RuntimeError(f"{operation.name} fails without a fault:\n{first.output}")
-        for module in first.imported:  # once, and not in every case
-            _import(module)
+        import_all(first.imported)  # once, and not in every case
         self.new = {path: tree(path) for path in self.stable}
         self.saved = project.with_name("saved")
         shutil.rmtree(self.saved, ignore_errors=True)
@@ -234,12 +187,6 @@ class Case:
 
 def _last_line(ended: Ended) -> str:
     return (ended.output.strip().splitlines() or ["no output"])[-1]
-
-
-def _import(module: str) -> None:
-    """Imports a module that a run imported. Some cannot be imported by their name alone."""
-    with contextlib.suppress(Exception):
-        import_module(module)
 
 
 def cpu_seconds() -> float:
