@@ -14,6 +14,7 @@ the lock (flock) of the directory of its project while it runs, and its entries 
 
 import errno
 import fcntl
+import itertools
 import json
 import os
 import time
@@ -26,11 +27,13 @@ from dvc_parallel.atomic import repair
 from dvc_parallel.errors import RunError
 
 FOLDER = Path(".dvc/tmp")
+_TEMPORARY = f".{'?' * 22}.tmp"  # DVC's name of a file that it then renames
 GRACE = 8.0  # seconds in which the stage of a killed DVC ends
 
 
 def repair_lock_file(folder: Path = FOLDER) -> None:
-    """Removes the file if it is not JSON (DVC then writes a new one), else the entries of ended processes.
+    """Removes the file if it is not JSON (DVC then writes a new one), else the entries of ended processes. If
+    no other entry remains, also the temporary files that they left in DVC's cache and beside their outputs.
 
     Raises RunError if a process shares the lock of the project after GRACE.
     """
@@ -64,10 +67,15 @@ def _require_no_stage(project: Path) -> None:
 
 def _repaired(path: Path) -> tuple[bytes | None, str]:
     try:
-        content = json.dumps(_without_ended(_read(path))).encode()
+        content = _read(path)
     except ValueError:
         return None, f"removed {path}, which a killed DVC left damaged"
-    return content, f"removed the entries of killed processes from {path}"
+    remaining = _without_ended(content)
+    if not any(remaining.values()):  # no other process of DVC writes
+        beside = [Path(output).parent.glob(_TEMPORARY) for output in content.get("write", {})]
+        for file in itertools.chain((path.parents[1] / "cache").rglob(_TEMPORARY), *beside):
+            file.unlink(missing_ok=True)
+    return json.dumps(remaining).encode(), f"removed the entries of killed processes from {path}"
 
 
 def _needs_repair(path: Path) -> bool:

@@ -13,6 +13,7 @@ from typing import Any
 import psutil
 import pytest
 from dvc.lock import LockError, make_lock
+from dvc_objects.fs.utils import tmp_fname
 from psutil import Process
 
 from dvc_parallel.lock_file import repair_lock_file
@@ -68,6 +69,22 @@ def test_entries_of_ended_processes_are_removed(tmp_path: Path, capsys: pytest.C
                 assert capsys.readouterr().err == f"removed the entries of killed processes from {path}\n"
         finally:
             other.kill()
+
+
+def test_temporary_files_of_ended_processes_are_removed_if_no_other_process_writes(tmp_path: Path) -> None:
+    folder, output = tmp_path / ".dvc/tmp", tmp_path / "data/out"
+    files = [tmp_path / name / tmp_fname() for name in (".dvc/cache/files/md5/0a", "data", "other")]
+    for file in (*files, folder / "x"):
+        file.parent.mkdir(parents=True)
+        file.touch()
+    own = {"pid": os.getpid(), "cmd": " ".join(Process().cmdline()[1:])}
+    with subprocess.Popen([sys.executable, "-c", ""]) as ended:
+        ended.wait()
+        for entries, left in (({"in": [own]}, files), ({}, files[2:])):
+            entry = {"pid": ended.pid, "cmd": "unseen run"}
+            (folder / "rwlock").write_text(json.dumps({"read": entries, "write": {str(output): entry}}))
+            repair_lock_file(folder)
+            assert [file for file in files if file.exists()] == left
 
 
 def test_a_file_that_dvc_writes_remains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
