@@ -14,7 +14,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from tests.torture import kills, miniature, numbered, results
+from tests.torture import kills, miniature, numbered, results, shim
 from tests.torture.results import version
 
 
@@ -148,3 +148,13 @@ def test_the_campaign_runs_only_kills_without_a_record_of_the_present_code(
     state.write_text(json.dumps(records | {changed: records[changed] | {"digest": "of other code"}}))
     kills.campaign(8, state)
     assert RUNS[2] == [number for number in range(8) if kills.drawn(number)[0] == changed]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shim.compiler() is None, reason="needs Linux and a C compiler")
+def test_a_sample_of_kills_of_trivial_stages(tmp_path: Path) -> None:
+    state = tmp_path / "state.json"
+    command = [sys.executable, "-m", "tests.torture.kills", "--stage", kills.TRIVIAL, "--kills", "4"]
+    subprocess.run([*command, "--state", str(state)], cwd=results.ROOT, check=True)
+    recorded = json.loads(state.read_text())[kills.TRIVIAL]["kills"]
+    assert [kill["violations"] for kill in recorded.values()] == [[]] * 4, recorded

@@ -69,6 +69,12 @@ unless all processes end within a minute, the same command then succeeds without
 bytes of an undisturbed run, and no partial file, lock, temporary file or shared memory is left when the next
 stage has started. (DVC may restore the outputs of a killed stage from its run cache; then no stage runs.)
 
+"Trivial stages": 10 of them, dependent and independent, copy files in 30 ms each, and `unseen run -j 2` runs
+in a fork of a process that has imported DVC: in a new or complete project, after a change, or where the run
+cache contains all outputs. A kill comes at a random time, or is SIGKILL at a random file operation of the
+driver. It is a violation also unless dvc.lock, DVC's cache and every other file then have the bytes of an
+undisturbed `dvc repro` (of .gitignore: the lines), and `dvc status` is clean.
+
 "Lock file": DVC rewrites `.dvc/tmp/rwlock` and `dvc.lock` in place. A kill during these writes damages them,
 and the entry of a killed process is valid until its exit status is read. `dvc repro` refuses each afterwards;
 `unseen run` repairs the files and succeeds.
