@@ -8,13 +8,16 @@ DVC has no public functions for them. This file contains the calls of its intern
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from dvc_parallel.errors import RunError
 from dvc_parallel.graph_lock import GraphLock
 from dvc_parallel.lock_file import repair_lock_file
+
+_KEPT = "kept-"  # begins the names of the files of graph_lock.py in .dvc/tmp
 
 
 @dataclass(frozen=True)
@@ -137,34 +140,29 @@ class Stages:
         `environment`, and then `finish` or `Command.paths.close`. Until then DVC refuses other processes that
         use its paths. Raises RunError.
         """
-        from dvc.dependency.db import AbstractDependency
-        from dvc.rwlock import rwlock
         from dvc.stage.cache import RunCacheNotFoundError
         from dvc.stage.run import _enforce_cmd_list, _make_cmd, _pull_missing_deps, get_executable
         from dvc.stage.run import prepare_kwargs as arguments_of_popen
 
         of_dvc, options = self._by_name[stage], self._options
         with self._locked(stage):
-            if of_dvc.frozen or not of_dvc.cmd:  # an import, a file of `dvc add`
-                of_dvc.run(no_commit=not options.commit, allow_missing=options.allow_missing)
-                self._write(of_dvc)
-                return None
-            of_dvc.remove_outs(ignore_remove=False, force=False)
-            if not options.force:
-                if options.pull:
-                    _pull_missing_deps(of_dvc)
-                try:
-                    self._repo.stage_cache.restore(of_dvc, run_cache=options.run_cache, pull=options.pull)
-                    self._save(of_dvc)
+            with self._paths(of_dvc):
+                if of_dvc.frozen or not of_dvc.cmd:  # an import, a file of `dvc add`
+                    of_dvc.run(no_commit=not options.commit, allow_missing=options.allow_missing)
+                    self._write(of_dvc)
                     return None
-                except RunCacheNotFoundError:
-                    of_dvc.save_deps()
+                of_dvc.remove_outs(ignore_remove=False, force=False)
+                if not options.force:
+                    if options.pull:
+                        _pull_missing_deps(of_dvc)
+                    try:
+                        self._repo.stage_cache.restore(of_dvc, run_cache=options.run_cache, pull=options.pull)
+                        self._save(of_dvc)
+                        return None
+                    except RunCacheNotFoundError:
+                        of_dvc.save_deps()
             paths = ExitStack()
-            reads = [dep.fs_path for dep in of_dvc.deps if not isinstance(dep, AbstractDependency)]
-            writes = [out.fs_path for out in of_dvc.outs]
-            process = f"{stage}: {' '.join(sys.argv)}"
-            hardlink = self._repo.config["core"].get("hardlink_lock", False)
-            paths.enter_context(rwlock(self._repo.tmp_dir, self._repo.fs, process, reads, writes, hardlink))
+            paths.enter_context(self._paths(of_dvc, f"{stage}: "))
         lines = [_make_cmd(get_executable(), line) for line in _enforce_cmd_list(of_dvc.cmd)]
         return Command(lines, arguments_of_popen(of_dvc, dict(environment)), paths)
 
@@ -172,7 +170,22 @@ class Stages:
         """Writes the outputs of `stage`, whose command has ended, to the cache and dvc.lock. RunError."""
         with self._locked(stage):
             command.paths.close()
-            self._save(self._by_name[stage])
+            with self._paths(self._by_name[stage]):
+                self._save(self._by_name[stage])
+
+    def _paths(self, of_dvc: Any, prefix: str = "") -> AbstractContextManager[None]:
+        """DVC's lock of the paths of a stage. A kill leaves it to `repair_lock_file`. Stages that run at the
+        same time differ by `prefix`; without one, functions of DVC hold it, too."""
+        from dvc.dependency.db import AbstractDependency
+        from dvc.rwlock import rwlock
+
+        reads = [dep.fs_path for dep in of_dvc.deps if not isinstance(dep, AbstractDependency)]
+        writes = [out.fs_path for out in of_dvc.outs]
+        hardlink = self._repo.config["core"].get("hardlink_lock", False)
+        held: AbstractContextManager[None] = rwlock(
+            self._repo.tmp_dir, self._repo.fs, prefix + " ".join(sys.argv), reads, writes, hardlink
+        )
+        return held
 
     def _save(self, of_dvc: Any) -> None:
         uncached = any(not out.use_cache for out in of_dvc.outs if not (out.is_metric or out.is_plot))
@@ -193,9 +206,9 @@ class Stages:
         path = of_dvc.dvcfile._lockfile.path
         if path not in self._locks:
             order = plan_repro(self._graph)
-            self._locks[path] = GraphLock(
-                path, [stage.name for stage in order if stage.path_in_repo == of_dvc.path_in_repo]
-            )
+            names = [stage.name for stage in order if stage.path_in_repo == of_dvc.path_in_repo]
+            kept = Path(self._repo.tmp_dir, _KEPT + of_dvc.path_in_repo.replace(os.sep, "-"))
+            self._locks[path] = GraphLock(path, names, kept)
         self._locks[path].write(of_dvc.name, to_lockfile(of_dvc)[of_dvc.name])
         self._repo.scm_context.track_file(os.path.relpath(path))
 
@@ -211,5 +224,8 @@ class Stages:
         except DvcException as error:
             raise RunError(f"DVC: {error}", f"Then continue: `unseen run {stage}`.") from error
 
-    def close(self) -> None:
+    def close(self, complete: bool = False) -> None:
+        """To be called at the end of a run. `complete`: no stage failed."""
+        for file in Path(self._repo.tmp_dir).glob(f"{_KEPT}*") if complete else ():
+            file.unlink()
         self._repo.close()

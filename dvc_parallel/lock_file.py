@@ -12,6 +12,7 @@ The number of a process of another container on the same files is unknown here. 
 the lock (flock) of the directory of its project while it runs, and its entries remain.
 """
 
+import contextlib
 import errno
 import fcntl
 import itertools
@@ -33,7 +34,8 @@ GRACE = 8.0  # seconds in which the stage of a killed DVC ends
 
 def repair_lock_file(folder: Path = FOLDER) -> None:
     """Removes the file if it is not JSON (DVC then writes a new one), else the entries of ended processes. If
-    no other entry remains, also the temporary files that they left in DVC's cache and beside their outputs.
+    no other entry remains, also what they left in DVC's cache and beside their outputs: temporary files, and
+    empty folders of the run cache.
 
     Raises RunError if a process shares the lock of the project after GRACE.
     """
@@ -72,9 +74,13 @@ def _repaired(path: Path) -> tuple[bytes | None, str]:
         return None, f"removed {path}, which a killed DVC left damaged"
     remaining = _without_ended(content)
     if not any(remaining.values()):  # no other process of DVC writes
+        cache = path.parents[1] / "cache"
         beside = [Path(output).parent.glob(_TEMPORARY) for output in content.get("write", {})]
-        for file in itertools.chain((path.parents[1] / "cache").rglob(_TEMPORARY), *beside):
+        for file in itertools.chain(cache.rglob(_TEMPORARY), *beside):
             file.unlink(missing_ok=True)
+        for entries in cache.glob("runs/*/*"):
+            with contextlib.suppress(OSError):
+                entries.rmdir()  # DVC would fail at an empty one
     return json.dumps(remaining).encode(), f"removed the entries of killed processes from {path}"
 
 

@@ -83,14 +83,15 @@ def run(
         states = {stage: scheduler.state(stage) for stage in graph.stages}
         end(process for process, _ in scheduler.running.values())
         release()
-        stages.close()
+        complete = all(state.complete for state in states.values())
+        stages.close(complete)
         for text in summary(states, scheduler.records, logs):
             console.line(text)
         console.line(f"total: {duration(time.monotonic() - began)}")
         signal.signal(signal.SIGINT, interrupt)
         for number, handler in handlers.items():
             signal.signal(number, handler)
-    return 0 if all(state.complete for state in states.values()) else 1
+    return 0 if complete else 1
 
 
 def _terminate(number: int, frame: FrameType | None) -> None:

@@ -71,12 +71,14 @@ def test_entries_of_ended_processes_are_removed(tmp_path: Path, capsys: pytest.C
             other.kill()
 
 
-def test_temporary_files_of_ended_processes_are_removed_if_no_other_process_writes(tmp_path: Path) -> None:
+def test_what_ended_processes_left_is_removed_if_no_other_process_writes(tmp_path: Path) -> None:
     folder, output = tmp_path / ".dvc/tmp", tmp_path / "data/out"
     files = [tmp_path / name / tmp_fname() for name in (".dvc/cache/files/md5/0a", "data", "other")]
     for file in (*files, folder / "x"):
         file.parent.mkdir(parents=True)
         file.touch()
+    empty = tmp_path / ".dvc/cache/runs/0a/0ab"  # DVC fails at it
+    empty.mkdir(parents=True)
     own = {"pid": os.getpid(), "cmd": " ".join(Process().cmdline()[1:])}
     with subprocess.Popen([sys.executable, "-c", ""]) as ended:
         ended.wait()
@@ -85,6 +87,7 @@ def test_temporary_files_of_ended_processes_are_removed_if_no_other_process_writ
             (folder / "rwlock").write_text(json.dumps({"read": entries, "write": {str(output): entry}}))
             repair_lock_file(folder)
             assert [file for file in files if file.exists()] == left
+            assert empty.exists() == (left == files)
 
 
 def test_a_file_that_dvc_writes_remains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

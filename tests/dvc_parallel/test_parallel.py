@@ -115,7 +115,8 @@ def processes_in(directory: Path) -> list[str]:
 
 
 def test_the_files_of_dvc_equal_those_of_dvc_repro(toy: Toy, tmp_path: Path) -> None:
-    """Bytes of dvc.lock, the cache and .gitignore, also where git or another DVC wrote dvc.lock before."""
+    """Bytes of dvc.lock and the cache, lines of .gitignore; also after a failure, and where git or another
+    DVC wrote dvc.lock."""
     other = Toy(tmp_path / "sequence")
     text = (toy.path / "dvc.yaml").read_text() + "    metrics:\n    - score.json:\n        cache: false\n"
     text = text.replace("cat second-* > last", "\n    - cat second-* > last\n    - echo '{}' > score.json")
@@ -126,6 +127,9 @@ def test_the_files_of_dvc_equal_those_of_dvc_repro(toy: Toy, tmp_path: Path) -> 
         shutil.rmtree(project.path / ".dvc")
         subprocess.run(["git", "init", "-q"], cwd=project.path, check=True)
         project.dvc("init", "-q")
+    toy.write("second.sh", "test $1 = y && cat first-$1 > second-$1\n")
+    assert toy.run()[0] == 1  # dvc.lock lacks second@x and contains second@y
+    toy.write("second.sh", (other.path / "second.sh").read_text())
     assert_equal_to_dvc_repro(toy, other)
     for project in (toy, other):
         project.write("source", "another\n")
@@ -147,11 +151,12 @@ def assert_equal_to_dvc_repro(toy: Toy, other: Toy) -> None:
 
 
 def files(directory: Path) -> dict[str, bytes]:
-    """The files of a project that do not depend on the time of a run."""
+    """The files of a project that do not depend on the time of a run; of .gitignore the sorted lines."""
     paths = [path for path in directory.rglob("*") if path.is_file()]
     names = {path: str(path.relative_to(directory)) for path in paths}
     left_out = (".git/", ".dvc/tmp", "logs/", "sequence/")
-    return {name: path.read_bytes() for path, name in names.items() if not name.startswith(left_out)}
+    content = {name: path.read_bytes() for path, name in names.items() if not name.startswith(left_out)}
+    return content | {".gitignore": b"".join(sorted(content[".gitignore"].splitlines(keepends=True)))}
 
 
 def test_a_killed_run_leaves_a_whole_dvc_lock(toy: Toy) -> None:
