@@ -335,7 +335,7 @@ def _wait_for(
     required = f"{workers} x ({', '.join(f'{amount:g} {kind}' for kind, amount in bundle.items())})"
     nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
     may_grow = _WAIT in os.environ or before_death is not None
-    if not may_grow and _fitting(nodes, bundle) < workers:
+    if not may_grow and fitting(nodes, bundle) < workers:
         cpus, gpus = (int(sum(node.get(kind, 0) for node in nodes)) for kind in ("CPU", "GPU"))
         present = f"{cpus} CPU and {gpus} GPU on {len(nodes)} node(s)"
         wait = f"set {_WAIT} to the seconds to wait when the cluster grows on demand"
@@ -371,6 +371,6 @@ def _wait_for(
         remove_placement_group(group)
 
 
-def _fitting(nodes: Sequence[dict[str, Any]], bundle: dict[str, float]) -> int:
+def fitting(nodes: Sequence[dict[str, Any]], bundle: dict[str, float]) -> int:
     """How many bundles the resources of the nodes would hold if nothing else ran on them."""
     return sum(min(int(node.get(kind, 0) // amount) for kind, amount in bundle.items()) for node in nodes)

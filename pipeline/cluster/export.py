@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Int64
 
 from unseen.cluster.connection import cluster_address, connection, run_cluster_address
-from unseen.cluster.shared import require_shared, require_shared_on_nodes
+from unseen.cluster.shared import require_shared, shared_nodes
 from unseen.config.stages import ExportSettings
 from unseen.methods.artifact import training_settings
 from unseen.runtime.cores import loader_threads_of
@@ -70,9 +70,9 @@ def embedding_workers(settings: ExportSettings, threads: int) -> Iterator[Embed]
 
         gpu = "auto" if cluster.gpus >= settings.workers else "no"
         bundle = cluster.claim(settings.workers, threads, gpu)
-        if not cluster.private:
-            require_shared_on_nodes(bundle)
-        remote = ray.remote(num_cpus=bundle["CPU"], num_gpus=bundle.get("GPU", 0))(Worker)
+        selector = {} if cluster.private else shared_nodes(bundle, settings.workers)
+        resources = {"num_cpus": bundle["CPU"], "num_gpus": bundle.get("GPU", 0)}
+        remote = ray.remote(**resources, label_selector=selector or None)(Worker)
         arguments = settings, loader_threads_of(1)
         pool = ActorPool([remote.remote(*arguments) for _ in range(settings.workers)])
 

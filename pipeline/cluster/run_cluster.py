@@ -3,7 +3,7 @@
 Prints one line of JSON: {"environment": variables for the stages, "cpus", "gpus"}. Without RAY_ADDRESS it
 starts a private cluster for PROCESSES processes at a time, which ends when standard input ends, and with the
 process that started this one. With RAY_ADDRESS it prints the resources of that cluster and exits, with an
-error if a node lacks the project. It is a process of its own, so that the scheduler has no threads of Ray
+error if no node has the project. It is a process of its own, so that the scheduler has no threads of Ray
 when it starts processes.
 """
 
@@ -13,7 +13,7 @@ import os
 import sys
 
 from unseen.cluster.connection import RUN_CLUSTER, connection
-from unseen.cluster.shared import require_shared_on_nodes
+from unseen.cluster.shared import shared_nodes
 from unseen.runtime.stage import PARENT, ROOT, end_with_parent, report_errors, start_closing
 
 _STORE = 80 * 2**20  # bytes of shared memory per process, as in the private cluster of one stage
@@ -27,7 +27,7 @@ def main() -> None:
     with report_errors(), connection(processes, object_store=_STORE * processes, prestart=False) as cluster:
         environment = {}
         if not cluster.private:
-            require_shared_on_nodes({"CPU": 1.0}, ROOT)
+            shared_nodes({"CPU": 1.0}, 1, ROOT)
         if cluster.private:
             import ray
 

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from unseen.cluster.connection import alive_nodes, cluster_address, connection, lost_nodes
-from unseen.cluster.shared import require_shared, require_shared_on_nodes
+from unseen.cluster.shared import require_shared, shared_nodes
 from unseen.config.document import Params
 from unseen.config.inputs import TrainInputs, resolved
 from unseen.config.resolve import settings
@@ -81,11 +81,11 @@ def run_on_a_node(name: str, cell: Sequence[str], cpus: int, large: bool = False
             gpu = "auto" if large and _free_gpus() else "no"
             bundle = cluster.claim(1, cpus, gpu, nodes if number else None)
             nodes = alive_nodes()
-            require_shared_on_nodes(bundle)
+            selector = shared_nodes(bundle, 1)
             with_gpu = " and a GPU" if "GPU" in bundle else ""
             say(f"{title}: starting on {cluster.name} with {cpus} CPUs{with_gpu} ...")
             try:
-                return _output(name, cell, bundle)
+                return _output(name, cell, bundle, selector)
             except _WorkerDied as error:
                 if number == _RETRIES:
                     lost = lost_nodes(nodes)
@@ -108,16 +108,16 @@ class _WorkerDied(Exception):
     """Ray lost the worker or the node of the task."""
 
 
-def _output(name: str, cell: Sequence[str], bundle: Mapping[str, float]) -> int:
-    """Runs the task with the resources of `bundle`, writes the lines of its output, and returns the exit
-    status of the stage."""
+def _output(name: str, cell: Sequence[str], bundle: Mapping[str, float], selector: Mapping[str, str]) -> int:
+    """Runs the task with the resources of `bundle` on a node of `selector`, writes the lines of its output,
+    and returns the exit status of the stage."""
     import ray
 
     threads = {variable: os.environ.get(variable) for variable in _THREADS}
     # Not repeated by Ray, which would omit as many lines as the first attempt had written.
     gpus = int(bundle.get("GPU", 0))
     options = {"num_cpus": bundle["CPU"], "num_gpus": gpus, "max_retries": 0, "num_returns": "streaming"}
-    task = ray.remote(**options)(_task)
+    task = ray.remote(**options, label_selector=dict(selector) or None)(_task)
     try:
         for part in map(ray.get, task.remote(stage.ROOT, name, tuple(cell), threads, gpus)):
             if isinstance(part, int):

@@ -35,7 +35,7 @@ from ray.train.torch import TorchConfig, TorchTrainer
 from unseen.cluster.connection import Cluster, alive_nodes, lost_nodes
 from unseen.cluster.console import Console, copied
 from unseen.cluster.notice import noticing
-from unseen.cluster.shared import require_shared, require_shared_on_nodes
+from unseen.cluster.shared import require_shared, shared_nodes
 from unseen.runtime.cores import loader_threads_of
 from unseen.runtime.errors import UserError
 from unseen.runtime.leftovers import owned
@@ -86,9 +86,9 @@ def fit(
             began = time.monotonic()
             bundle = cluster.claim(worlds[0], job.threads, gpu, nodes if number else None, waited)
             nodes = alive_nodes()
-            if not cluster.private:
-                require_shared_on_nodes(bundle, job.root, shared)
             arguments = _arguments(worlds, bundle, cluster.private, directory / f"run-{number}")
+            if not cluster.private and (selector := shared_nodes(bundle, worlds[-1], job.root, shared)):
+                arguments["scaling_config"].label_selector = selector
             if elastic:
                 arguments["worlds"] = worlds
             try:

@@ -269,7 +269,7 @@ def test_a_node_without_the_project_stops_the_run_before_its_first_stage(
     monkeypatch.setattr(sys, "argv", ["run_cluster", "1"])
     monkeypatch.setattr(run_cluster, "end_with_parent", lambda parent: None)
     monkeypatch.setattr(run_cluster, "connection", lambda *_, **__: contextlib.nullcontext(cluster))
-    monkeypatch.setattr(run_cluster, "require_shared_on_nodes", required)
+    monkeypatch.setattr(run_cluster, "shared_nodes", required)
     with pytest.raises(SystemExit):
         run_cluster.main()
     assert "Node b of the cluster does not have /shared." in capsys.readouterr().err

@@ -56,21 +56,23 @@ _STAGE = """
 
 @pytest.mark.ray
 @pytest.mark.timeout(400)
-def test_a_node_without_the_project_is_named_although_it_cannot_import_it(tmp_path: Path) -> None:
+def test_a_node_without_the_project_is_named_and_gets_no_worker_if_another_suffices(tmp_path: Path) -> None:
     if sys.platform != "linux" or subprocess.run([*_NAMESPACE, "true"], check=False).returncode:
         pytest.skip("no permission to create a mount namespace")
     write_tiny_set(tmp_path)
     code = ROOT / "pipeline"
+    training = 'run_training(job(Path(root), recipe("baseline")), TrainSettings(workers=2, gpu="no"))'
+    task = 'run_on_a_node("evaluate", ("tiny", "baseline", "0"), 2)'
     absent = {
-        'run_training(job(Path(root), recipe("baseline")), TrainSettings(workers=2, gpu="no"))': (
-            f"{tmp_path}/data/shards/tiny"
-        ),
-        'run_on_a_node("evaluate", ("tiny", "baseline", "0"), 2)': f"{code}/__init__.py",
+        training: f"{tmp_path}/data/shards/tiny",
+        task: f"{code}/__init__.py",
         "embedding_workers(ExportSettings(workers=2), 1).__enter__()": f"{code}/__init__.py",
     }
+    add = "cluster.add_node(num_cpus=2, object_store_memory=store)"
+    statements = [*absent, add, training, f"print('status', {task})"]
     with TemporaryDirectory(prefix="us-", dir="/tmp") as temporary:
         process = subprocess.run(
-            [sys.executable, "-c", textwrap.dedent(_STAGE), "\n".join(absent), tmp_path, tmp_path, code],
+            [sys.executable, "-c", textwrap.dedent(_STAGE), "\n".join(statements), tmp_path, tmp_path, code],
             env=os.environ | ENVIRONMENT | {"PYTHONPATH": str(ROOT), "RAY_TMPDIR": temporary},
             capture_output=True,
             text=True,
@@ -83,3 +85,6 @@ def test_a_node_without_the_project_is_named_although_it_cannot_import_it(tmp_pa
         expected = f"Node {socket.gethostname()} of the cluster does not have {path}, which"
         assert message.startswith(expected)
     assert process.stdout.count("same path") == len(absent)
+    assert process.stderr.count(f"warning: Node {socket.gethostname()} of the cluster does not have ") == 2
+    assert list(tmp_path.glob("data/models/tiny/*/*/weights.safetensors")), process.stderr
+    assert process.stdout.endswith("status 1\n"), "no embeddings"

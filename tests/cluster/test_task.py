@@ -204,12 +204,12 @@ def test_a_large_evaluation_reserves_a_gpu(
     cluster = Cluster(private=False, name="the cluster", cpus=4, gpus=1)
     monkeypatch.setattr(module, "connection", lambda *_, **__: contextlib.nullcontext(cluster))
     monkeypatch.setattr("unseen.cluster.connection._wait_for", lambda *_: None)
-    monkeypatch.setattr(module, "require_shared_on_nodes", lambda _: None)
+    monkeypatch.setattr(module, "shared_nodes", lambda *_: {})
     monkeypatch.setattr(module, "alive_nodes", dict)
     ran = []
     monkeypatch.setattr(module, "_output", lambda *arguments: ran.append(arguments) or 0)
     assert module.run_on_a_node(stage, CELL, 2, module.uses_gpu(stage, CELL)) == 0
-    assert ran == [(stage, CELL, {"CPU": 2.0} | ({"GPU": 1.0} if claimed else {}))]
+    assert ran == [(stage, CELL, {"CPU": 2.0} | ({"GPU": 1.0} if claimed else {}), {})]
     assert ("with 2 CPUs and a GPU ..." in capsys.readouterr().err) == claimed
 
 
@@ -237,7 +237,7 @@ def test_a_dead_worker_is_replaced_twice(
     claims, checked = [], []
     monkeypatch.setattr(module, "connection", lambda *_, **__: contextlib.nullcontext(cluster))
     monkeypatch.setattr(Cluster, "claim", lambda _, *arguments: claims.append(arguments) or {"CPU": 2.0})
-    monkeypatch.setattr(module, "require_shared_on_nodes", checked.append)
+    monkeypatch.setattr(module, "shared_nodes", lambda *arguments: checked.append(arguments) or {})
     monkeypatch.setattr(module, "alive_nodes", lambda: {"first": "node a"})
     monkeypatch.setattr(module, "lost_nodes", lambda nodes: "")
     results = [module._WorkerDied("out of memory")] * 2 + [0]
@@ -251,7 +251,7 @@ def test_a_dead_worker_is_replaced_twice(
     monkeypatch.setattr(module, "_output", output)
     assert module.run_on_a_node("evaluate", CELL, 2) == 0
     assert claims == [(1, 2, "no", None), *[(1, 2, "no", {"first": "node a"})] * 2]
-    assert checked == [{"CPU": 2.0}] * 3
+    assert checked == [({"CPU": 2.0}, 1)] * 3
     assert capsys.readouterr().err.count("evaluate parts/ms/0: starting on the cluster with 2 CPUs") == 3
     results[:] = [module._WorkerDied("out of memory")] * 3
     with pytest.raises(UserError, match=r"task of evaluate parts/ms/0 died 3 times: out of memory"):

@@ -108,7 +108,7 @@ def nodes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> No
     """No node leaves, and all have the files; tests of Ray have the nodes of their cluster."""
     if request.node.get_closest_marker("ray") is None:
         monkeypatch.setattr(train_workers, "alive_nodes", dict)
-        monkeypatch.setattr(train_workers, "require_shared_on_nodes", lambda *_: None)
+        monkeypatch.setattr(train_workers, "shared_nodes", lambda *_: {})
         monkeypatch.setattr(train_workers, "lost_nodes", lambda _: "")
 
 
