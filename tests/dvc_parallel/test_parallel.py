@@ -12,7 +12,6 @@ import pytest
 
 from dvc_parallel.errors import RunError
 from dvc_parallel.graph import Options, Stages
-from dvc_parallel.graph_lock import is_damaged
 from dvc_parallel.parallel import read_options
 from tests.dvc_parallel.conftest import Toy
 
@@ -157,16 +156,3 @@ def files(directory: Path) -> dict[str, bytes]:
     left_out = (".git/", ".dvc/tmp", "logs/", "sequence/")
     content = {name: path.read_bytes() for path, name in names.items() if not name.startswith(left_out)}
     return content | {".gitignore": b"".join(sorted(content[".gitignore"].splitlines(keepends=True)))}
-
-
-def test_a_killed_run_leaves_a_whole_dvc_lock(toy: Toy) -> None:
-    for number in range(12):
-        toy.write("source", f"{number}\n")
-        process = toy.start()
-        time.sleep(0.4 + 0.1 * number)
-        process.kill()
-        process.communicate()
-        assert not is_damaged(toy.path / "dvc.lock")
-    status, output = toy.run()
-    assert status == 0, output
-    assert "up to date" in toy.dvc("repro")
