@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from tests.torture.remedies import Message, Situation, printed
 
-INSTALLS = "installs a package"
+INSTALLS = "installs a package; a test compares the extra with pyproject.toml"
 NETWORK = "needs the network"
 CLUSTER = "needs a cluster"
 OTHER_DATA = "needs data or a machine that the miniature project lacks"

@@ -1,13 +1,15 @@
 """A sample of the campaign of remedies, and its table."""
 
+import re
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
 
 from tests.torture.remedies import Message, campaign, commands, printed
 from tests.torture.remedy_table import SITUATIONS, TABLE, entry_of
-from tests.torture.results import load
+from tests.torture.results import ROOT, load
 from tools.docs.reliability import page
 
 _SEALED = "pipeline/runtime/sealed.py: Run `unseen doctor"
@@ -46,6 +48,13 @@ def test_collects_messages_and_no_documentation(tmp_path: Path) -> None:
 )
 def test_the_commands_of_a_message(message: str, expected: list[list[str]]) -> None:
     assert commands(message, {"PHOTOS": "photos"}) == expected
+
+
+def test_the_extras_that_messages_install_exist() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    install = re.compile(r"pip install '(?:unseen|\.)\[(\w+)\]'")
+    extras = {extra for message in printed() for extra in install.findall(message.text)}
+    assert {"lite0", "onnx", "optuna", "serve"} <= extras <= set(project["optional-dependencies"])
 
 
 @pytest.mark.slow

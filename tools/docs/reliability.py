@@ -245,10 +245,10 @@ _REMEDIES = """## Remedies
 The messages with a command are collected from the syntax tree; a new one without an entry in the table of the
 campaign fails `make test`. A situation damages a copy of the finished miniature project ("flipped": one bit,
 without a change of size and time), runs a command that prints the message, and executes the printed commands
-literally, but for placeholders such as PHOTOS: those of a sequence one after the other, alternatives each in
-a copy of its own. It is a violation unless the message is printed, the commands succeed, the first command
-then succeeds, and every output and every object of DVC's cache has the bytes of an undisturbed run. A result
-belongs to the code of the module of the message.
+literally, but for placeholders such as PHOTOS, after what the message tells in words ("Remove this line"):
+those of a sequence one after the other, alternatives each in a copy of its own. It is a violation unless the
+message is printed, the commands succeed, the first command then succeeds, and every output and every object
+of DVC's cache has the bytes of an undisturbed run. A result belongs to the code of the module of the message.
 """
 
 _ATTACKS = f"""## Attacks on the service
