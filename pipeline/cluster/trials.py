@@ -161,7 +161,8 @@ def run_trial(config: dict[str, int], jobs: dict[int, Job], gpu: bool, loop: Loo
 def _train(
     job: Job, device: "torch.device", loop: Loop | None, report: Callable[[dict[str, Any]], None]
 ) -> None:
-    """Trains, and reports each validation with its seconds, and then the end or the text of the error."""
+    """Trains, and reports each validation with its seconds, and then the end or the text of the error. Raises
+    an error of a file, which tells nothing about the values of the trial."""
     if loop is None:
         from unseen.training.loop import train
 
@@ -176,7 +177,7 @@ def _train(
         with open(os.devnull, "w", encoding="utf-8") as nowhere, contextlib.redirect_stderr(nowhere):
             loop(job, 0, 1, device, validated)
         report({"ended": True})
-    except UserError as error:
-        report({"error": str(error)})
-    except Exception:
-        report({"error": traceback.format_exc()})
+    except Exception as error:
+        if isinstance(error, OSError) or isinstance(error.__cause__, OSError):
+            raise
+        report({"error": str(error) if isinstance(error, UserError) else traceback.format_exc()})

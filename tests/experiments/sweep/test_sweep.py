@@ -1,6 +1,7 @@
 """Complete sweeps under Ray Tune with a loop whose metric is given: trials stop, fail and resume."""
 
 import csv
+import errno
 import json
 import time
 from collections.abc import Callable
@@ -18,6 +19,7 @@ from unseen.experiments.sweep.record import load, save
 from unseen.experiments.sweep.space import corners, draw, trial_recipes
 from unseen.experiments.sweep.sweep import sweep
 from unseen.runtime.errors import UserError
+from unseen.runtime.files import unwritable_is_an_error
 
 RATIO = "pooling.transport_ratio"
 MACHINE = TrainSettings(gpu="no")
@@ -78,6 +80,26 @@ def given_metric(log: Path) -> Callable[..., dict[str, float]]:
 def trials_of(output: Path) -> list[dict[str, str]]:
     with open(output / "trials.csv", newline="", encoding="utf-8") as file:
         return list(csv.DictReader(file))
+
+
+def test_a_full_disk_ends_the_sweep_and_is_no_result_of_a_trial(
+    params: Definitions, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    output, whole = root / "data/sweep/parts/gsp", given_metric(root / "log")
+
+    def fills(job: Any, *others: Any) -> dict[str, float]:
+        if job.recipe.pooling.transport_ratio == 0.1:
+            with unwritable_is_an_error(root):
+                raise OSError(errno.ENOSPC, "No space left on device")
+        return whole(job, *others)
+
+    with pytest.raises(UserError, match="The disk is full"):
+        run(params, root, [0.8, 0.1], output, fills)
+    assert not output.exists()
+    run(params, root, [0.8, 0.1], output, whole)
+    assert [row["error"] for row in trials_of(output)] == ["", ""]
+    assert (root / "log").read_text().count("0.8") == 1, "the first trial is not repeated"
 
 
 @pytest.mark.parametrize(
