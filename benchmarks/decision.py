@@ -1,13 +1,13 @@
 """Rates of the decision on photos that the catalog lacks, against the rates that it states.
 
-    python benchmarks/decision.py [FILE ...] [--draws 200] [--picture FILE]
+    python benchmarks/decision.py [FILE ...] [--draws 200] [--products N] [--picture FILE]
 
 FILE: unit vectors of one set of photos as Arrow or Parquet (columns `embedding`, `label`), or .npz with a
 matrix and its labels. Without FILE: vectors of drawn products, in fewer draws.
 
-A draw takes half of the classes as the catalog, the others as unknown products. Of each class of the catalog,
-HELD_OUT photos are not in the catalog: they are the photos of known products. The catalog chooses its rules
-and a threshold for each share of SHARES, from its own photos. Measured are
+A draw takes half of the classes (--products: N) as the catalog, the others as unknown products. Of each class
+of the catalog, HELD_OUT photos are not in the catalog: they are the photos of known products. The catalog
+chooses its rules and a threshold for each share of SHARES, from its own photos. Measured are
 
     false, wrong     shares of photos of unknown products with an answer, and of known ones with a wrong one
     bound            the upper 95% limit that the catalog states for this threshold
@@ -116,13 +116,14 @@ def main() -> int:
     )
     parser.add_argument("files", nargs="*", type=Path)
     parser.add_argument("--draws", type=int, default=200)
+    parser.add_argument("--products", type=int)
     parser.add_argument("--picture", type=Path)
     options = parser.parse_args()
     sets = {file.stem: read(file) for file in options.files} or {"drawn": synthetic()}
     if options.picture is not None:
         draw_curve(next(iter(sets.values())), options.picture)
     count = options.draws if options.files else min(options.draws, DRAWN_DRAWS)
-    results = {name: drawn(photos, count) for name, photos in sets.items()}
+    results = {name: drawn(photos, count, options.products) for name, photos in sets.items()}
     print(f"{count} draws\n")
     ratios, content = {}, {}
     for name, draws in results.items():
@@ -185,13 +186,13 @@ def synthetic() -> Photos:
     return Photos(vectors, np.arange(DRAWN).repeat(DRAWN_EACH))
 
 
-def drawn(photos: Photos, count: int) -> Draws:
+def drawn(photos: Photos, count: int, products: int | None) -> Draws:
     classes = int(photos.labels.max()) + 1
     asked = [(kind, share) for kind, shares in SHARES.items() for share in shares]
     hits = {rule: np.zeros(classes) for rule in (*KINDS, CHOSEN)}
     draws = Draws({key: [] for key in asked}, {}, [], hits, np.zeros(classes))
     for seed in range(count):
-        draw(photos, np.random.default_rng(seed), draws)
+        draw(photos, products or classes // 2, np.random.default_rng(seed), draws)
     return draws
 
 
@@ -202,10 +203,9 @@ def draw_curve(photos: Photos, file: Path) -> None:
     file.write_text(picture(points), encoding="utf-8")
 
 
-def draw(photos: Photos, random: np.random.Generator, draws: Draws) -> None:
+def draw(photos: Photos, products: int, random: np.random.Generator, draws: Draws) -> None:
     """Adds one draw."""
-    classes = int(photos.labels.max()) + 1
-    catalog = np.sort(random.permutation(classes)[: classes // 2])
+    catalog = np.sort(random.permutation(int(photos.labels.max()) + 1)[:products])
     held = np.concatenate(
         [random.choice(np.flatnonzero(photos.labels == label), HELD_OUT, replace=False) for label in catalog]
     )

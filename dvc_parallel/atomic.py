@@ -11,7 +11,7 @@ def replace(path: Path, content: bytes) -> None:
 
     On any error `path` does not change.
     """
-    partial = path.with_name(f".{path.name}.partial")
+    partial = partial_of(path)
     try:
         with partial.open("wb") as file:
             file.write(content)
@@ -20,6 +20,11 @@ def replace(path: Path, content: bytes) -> None:
         partial.replace(path)
     finally:
         partial.unlink(missing_ok=True)
+
+
+def partial_of(path: Path) -> Path:
+    """The file beside `path` that `replace` writes."""
+    return path.with_name(f".{path.name}.partial")
 
 
 def repair(

@@ -24,8 +24,9 @@ from typing import Any
 
 import psutil
 
-from dvc_parallel.atomic import repair
+from dvc_parallel.atomic import partial_of, repair
 from dvc_parallel.errors import RunError
+from dvc_parallel.graph_lock import NAME as GRAPH_LOCK
 
 FOLDER = Path(".dvc/tmp")
 _TEMPORARY = f".{'?' * 22}.tmp"  # DVC's name of a file that it then renames
@@ -34,8 +35,8 @@ GRACE = 8.0  # seconds in which the stage of a killed DVC ends
 
 def repair_lock_file(folder: Path = FOLDER) -> None:
     """Removes the file if it is not JSON (DVC then writes a new one), else the entries of ended processes. If
-    no other entry remains, also what they left in DVC's cache and beside their outputs: temporary files, and
-    empty folders of the run cache.
+    no other entry remains, also what they left: temporary files in DVC's cache, beside their outputs and
+    beside dvc.lock, and empty folders of the run cache.
 
     Raises RunError if a process shares the lock of the project after GRACE.
     """
@@ -76,7 +77,8 @@ def _repaired(path: Path) -> tuple[bytes | None, str]:
     if not any(remaining.values()):  # no other process of DVC writes
         cache = path.parents[1] / "cache"
         beside = [Path(output).parent.glob(_TEMPORARY) for output in content.get("write", {})]
-        for file in itertools.chain(cache.rglob(_TEMPORARY), *beside):
+        partial = partial_of(path.parents[2] / GRAPH_LOCK)
+        for file in itertools.chain(cache.rglob(_TEMPORARY), *beside, [partial]):
             file.unlink(missing_ok=True)
         for entries in cache.glob("runs/*/*"):
             with contextlib.suppress(OSError):

@@ -77,6 +77,8 @@ def test_what_ended_processes_left_is_removed_if_no_other_process_writes(tmp_pat
     for file in (*files, folder / "x"):
         file.parent.mkdir(parents=True)
         file.touch()
+    partial = tmp_path / ".dvc.lock.partial"
+    partial.touch()
     empty = tmp_path / ".dvc/cache/runs/0a/0ab"  # DVC fails at it
     empty.mkdir(parents=True)
     own = {"pid": os.getpid(), "cmd": " ".join(Process().cmdline()[1:])}
@@ -87,7 +89,7 @@ def test_what_ended_processes_left_is_removed_if_no_other_process_writes(tmp_pat
             (folder / "rwlock").write_text(json.dumps({"read": entries, "write": {str(output): entry}}))
             repair_lock_file(folder)
             assert [file for file in files if file.exists()] == left
-            assert empty.exists() == (left == files)
+            assert empty.exists() == partial.exists() == (left == files)
 
 
 def test_a_file_that_dvc_writes_remains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

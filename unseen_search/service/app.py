@@ -43,6 +43,7 @@ from unseen.data.heif import readable
 from unseen.report.pictures import jpeg
 from unseen.runtime.errors import UserError
 from unseen.runtime.names import say
+from unseen.runtime.version import __version__
 from unseen_search.service.current import Current, State
 from unseen_search.service.photo_size import size_of
 from unseen_search.service.requests import Heads, photos_of, require_known_parameters
@@ -144,6 +145,7 @@ def create_app(directory: Path, settings: ServiceSettings) -> FastAPI:
     app = FastAPI(
         title="unseen",
         summary="Search for photos in a catalog",
+        version=__version__,
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,  # the address of a redirect is the header Host of the client
@@ -170,8 +172,11 @@ def create_app(directory: Path, settings: ServiceSettings) -> FastAPI:
     async def count(request: Request, call: Callable[[Request], Awaitable[Response]]) -> Response:
         refusal = None if settings.token else _of_another_site(request)
         response = await call(request) if refusal is None else refusal
-        if request.method == "OPTIONS" and response.status_code == 405:
-            response = Response(status_code=204, headers={"Allow": f"{response.headers['allow']}, OPTIONS"})
+        if response.status_code == 405:
+            methods = response.headers["allow"].replace("GET", "GET, HEAD") + ", OPTIONS"
+            if request.method == "OPTIONS":
+                response = Response(status_code=204)
+            response.headers["Allow"] = methods
         route = request.scope.get("route")
         path = getattr(route, "path", "other")  # not the path of the request: their number is not bounded
         metrics.requests.labels(path, response.status_code).inc()
@@ -202,9 +207,15 @@ def create_app(directory: Path, settings: ServiceSettings) -> FastAPI:
     async def find(request: Request, k: Annotated[int, Query(ge=1, le=100)] = 10) -> Found | list[Found]:
         """The k nearest pictures of the photo in the body: JPEG, PNG, WebP, AVIF, HEIC, TIFF, BMP or GIF. A
         form with several photos has a list of answers."""
-        answers = []
-        for photo in await photos_of(request, settings):
-            answer = await in_turn(partial(_found, current, photo, settings, k))
+        answers: list[Found] = []
+        given = await photos_of(request, settings)
+        for photo in given:
+            try:
+                answer = await in_turn(partial(_found, current, photo, settings, k))
+            except HTTPException as error:
+                if len(given) > 1:
+                    error.detail = f"Photo {len(answers) + 1} of {len(given)}: {error.detail}"
+                raise
             metrics.seconds.observe(answer.seconds)
             if answer.unknown:
                 metrics.unknown.inc()

@@ -62,6 +62,8 @@ async def photos_of(request: Request, settings: ServiceSettings) -> list[bytes]:
     kind = request.headers.get("content-type", "")
     if kind.lower().startswith("application/json"):
         raise HTTPException(415, f"The body is JSON. {_FORMS}")
+    if kind.lower().startswith("application/x-www-form-urlencoded") and b"\0" not in content:
+        raise HTTPException(415, f"The body is text, or curl -d removed bytes of the photo. {_FORMS}")
     if kind.lower().startswith("multipart/form-data"):
         return await run_in_threadpool(_files, content, kind)  # copies of 20 MB
     return [bytes(content)]

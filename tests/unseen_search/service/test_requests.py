@@ -61,7 +61,8 @@ def test_answers_several_photos_in_order(server: Server, photos: Path) -> None:
         ("/find", ("-H", "Content-Type: multipart/form-data; boundary=b", "-d", "--b"), 422, "incomplete"),
         ("/find", ("-H", "Content-Type: application/json", "-d", "{}"), 415, "The body is JSON."),
         ("/find", ("-H", "Content-Encoding: gzip", "--data-binary", "@0.png"), 415, "compressed"),
-        ("/find", ("-F", "a=@0.png", "-F", "b=@text"), 422, "cannot be read as a picture"),
+        ("/find", ("-d", "@0.png"), 415, "curl -d removed bytes of the photo. Send the bytes"),
+        ("/find", ("-F", "a=@0.png", "-F", "b=@text"), 422, "Photo 2 of 2: a picture of 10 bytes cannot be"),
     ],
 )
 def test_states_what_a_request_lacks(
@@ -90,8 +91,10 @@ def test_head_has_the_headers_of_get(server: Server, path: str) -> None:
     assert int(reply.headers["content-length"]) > 0
 
 
-@pytest.mark.parametrize(("path", "methods"), [("/health", "GET, OPTIONS"), ("/find", "POST, OPTIONS")])
+@pytest.mark.parametrize(("path", "methods"), [("/health", "GET, HEAD, OPTIONS"), ("/find", "POST, OPTIONS")])
 def test_options_names_the_methods(server: Server, path: str, methods: str) -> None:
     reply = server.request("OPTIONS", path)
     assert (reply.status, reply.headers["allow"]) == (204, methods)
+    refused = server.request("DELETE", path)
+    assert (refused.status, refused.headers["allow"]) == (405, methods)
     assert server.request("HEAD", "/find").status == 405
