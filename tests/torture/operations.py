@@ -249,11 +249,12 @@ def required(names: list[str]) -> list[Operation]:
 
 
 def _read_code(project: Path) -> None:
-    """Reads the modules of the stages, whose digests `resolve` computes. A process reads each text once."""
+    """Reads the modules of the stages, whose digests `resolve` computes and each stage compares. A process
+    reads each text once."""
     from unseen.runtime.code import code_of
 
-    stages = {name for operation in OPERATIONS for name in operation.modules if name.startswith("stages.")}
-    code_of(ROOT / "pipeline").closure([*stages, "unseen.data.ingest.sources.parts"])
+    modules = {name for operation in OPERATIONS for name in operation.modules}
+    code_of(ROOT / "pipeline").closure(name for name in modules if name.startswith("unseen."))
 
 
 def _draw(project: Path) -> None:
