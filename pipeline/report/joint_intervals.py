@@ -8,7 +8,7 @@ The interval refers to these trainings on other classes. The t interval over see
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -23,7 +23,6 @@ from unseen.runtime.errors import UserError
 LANDMARKS = "benchmark"  # a column of the per-query files of landmark sets
 _COLUMNS = {"map_at_r": "ap_at_r", "map": "ap"}
 _OF_BENCHMARK = re.compile(r"(?P<benchmark>.+)_(?P<level>easy|medium|hard)_(?:map|mp_at_(?P<k>\d+))")
-_ROUNDING = 1e-6  # metrics files have ten decimals
 
 # Labels of U queries or classes, and the values of S runs by metric.
 Group = tuple[Int64[np.ndarray, "U"], dict[str, Float64[np.ndarray, "S U"]]]
@@ -39,7 +38,7 @@ def joint_intervals(runs: Sequence[RunResults]) -> dict[str, tuple[float, float]
     of a method.
 
     Raises UserError if a per-query file is missing or damaged, has other queries than the files of the other
-    seeds, lacks a metric, or has another mean than its metrics file.
+    seeds, or lacks a metric. It is of the evaluation of its metrics: the reader of runs compares digests.
     """
     intervals = {}
     for network in NETWORKS:
@@ -57,7 +56,6 @@ def joint_intervals(runs: Sequence[RunResults]) -> dict[str, tuple[float, float]
         ]
         read = _by_query if LANDMARKS in runs[0].queries.column_names else _by_class
         for labels, values in read(runs, files, names):
-            _check_means(runs, files, prefix, values)
             means = np.stack([of_runs.mean(axis=0) for of_runs in values.values()], axis=1)
             lows, highs = class_intervals(means, labels, runs[0].protocol["confidence"]) or ((), ())
             for name, low, high in zip(values, lows, highs, strict=False):
@@ -103,21 +101,3 @@ def _by_query(runs: Sequence[RunResults], files: Sequence[Path], names: Sequence
         groups.setdefault((match["benchmark"], match["level"]), {})[name] = values[:, ~np.isnan(values[0])]
     for columns in groups.values():
         yield np.arange(len(next(iter(columns.values()))[0])), columns
-
-
-def _check_means(
-    runs: Sequence[RunResults],
-    files: Sequence[Path],
-    prefix: str,
-    values: Mapping[str, Float64[np.ndarray, "S U"]],
-) -> None:
-    """Git tracks the metrics and DVC the per-query files, so the two may have different versions."""
-    for name, of_runs in values.items():
-        for run, file, mean in zip(runs, files, of_runs.mean(axis=1).tolist(), strict=True):
-            if not abs(mean - run.metrics[prefix + name]) <= _ROUNDING:
-                printed = f"{run.metrics[prefix + name]:.6f}"
-                raise UserError(
-                    f"{prefix}{name} of seed {run.seed} of {run.method} is {printed} in its metrics file, "
-                    f"but the mean in {file} is {mean:.6f}. The files are from different evaluations.",
-                    "Run `dvc checkout` to get the files of this commit, or `dvc repro` to evaluate again.",
-                )

@@ -77,6 +77,21 @@ def test_a_changed_digit_is_refused_with_the_stage_that_computes_it(
     )
 
 
+def test_a_file_of_another_evaluation_is_refused(make_project: Callable[..., Path]) -> None:
+    """So the means of per-query files are the metrics beside them, which no other check compares."""
+    root = make_project(noise={"good": 0.8}, seeds=(0, 1))
+    replaced = []
+    for path in sorted((root / "evaluation/birds/good/0").iterdir()):
+        own, other = path.read_bytes(), Path(root, "evaluation/birds/good/1", path.name).read_bytes()
+        path.write_bytes(other)
+        if other != own:
+            replaced.append(path.name)
+            with pytest.raises(UserError, match="differs from its sha256"):
+                read(root)
+        path.write_bytes(own)
+    assert {DIGESTS, "metrics.json", "queries.parquet", "queries-last.parquet"} <= set(replaced)
+
+
 @pytest.mark.parametrize("name", ["history/birds/good/0.csv", "analysis/birds/good/0.json", DIGESTS])
 def test_results_of_an_earlier_version_have_no_digest_and_are_refused(complete: Path, name: str) -> None:
     path = complete / "evaluation/birds/good/0" / name if name == DIGESTS else complete / name
