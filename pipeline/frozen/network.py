@@ -41,7 +41,7 @@ from unseen.networks.published_network import (
 )
 from unseen.runtime.digest import sha256_of
 from unseen.runtime.errors import UserError
-from unseen.runtime.files import atomic_file, regular
+from unseen.runtime.files import atomic_file, regular, system_problem
 from unseen.runtime.sealed import SEAL, unsealed, write_sealed
 
 ABOUT, WEIGHTS, LINEAR = NETWORK, "weights.safetensors", "linear.safetensors"
@@ -322,7 +322,7 @@ def _built(network: Network, about: Published, download: bool) -> nn.Module:
     except ValueError:
         raise
     except Exception as error:  # of the connection, which differ between the libraries
-        if not download:
+        if not download or system_problem(error) is not None:
             raise
         reason = str(error) if isinstance(error, ConnectionError) else type(error).__name__
         raise UserError(

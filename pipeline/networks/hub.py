@@ -7,6 +7,7 @@ from huggingface_hub.errors import RemoteEntryNotFoundError, RepositoryNotFoundE
 
 from unseen.networks.local_weights import require_connection
 from unseen.runtime.errors import UserError
+from unseen.runtime.files import system_problem
 
 
 def fetched(repository: str, file: str) -> Path:
@@ -33,6 +34,8 @@ def fetched(repository: str, file: str) -> Path:
             "Name a repository of timm with config.json and model.safetensors.",
         ) from error
     except Exception as error:  # of the name or the connection, which differ between versions of the library
+        if system_problem(error) is not None:
+            raise
         reason = str(error) if isinstance(error, ConnectionError | ValueError) else type(error).__name__
         raise UserError(
             f"{file} of {page} is not on this machine and could not be downloaded: {reason}.",

@@ -1,5 +1,6 @@
 """Networks by names of the Hugging Face hub, from a cache of the hub and without a connection."""
 
+import errno
 import json
 import re
 import shutil
@@ -151,6 +152,7 @@ def test_refuses_weights_of_another_network(repository: Repository, tmp_path: Pa
         (RepositoryNotFoundError, r"https://huggingface\.co/me/birds does not exist"),
         (RemoteEntryNotFoundError, r"has no model\.safetensors\. Pickled weights .* are not read"),
         (ConnectionError, "could not be downloaded: no answer"),
+        (OSError, r"^\[Errno 28\] No space left on device$"),
         (None, r"there is no connection to huggingface\.co"),
     ],
 )
@@ -163,12 +165,14 @@ def test_says_why_weights_are_not_fetched(
     def download(*_: object, **__: object) -> None:
         if error is ConnectionError:
             raise ConnectionError("no answer")
+        if error is OSError:
+            raise OSError(errno.ENOSPC, "No space left on device")
         raise error("absent", response=SimpleNamespace(headers={}, request=None))
 
     if error is not None:
         monkeypatch.setattr(local_weights.socket, "getaddrinfo", lambda *_: [])
         monkeypatch.setattr(hub, "hf_hub_download", download)
-    with pytest.raises(UserError, match=what):
+    with pytest.raises((UserError, OSError), match=what):
         of_hub(Network("me/birds"))
 
 

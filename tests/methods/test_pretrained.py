@@ -1,5 +1,6 @@
 """Published networks: the vector of a picture is that of timm with its own head and preprocessing."""
 
+import errno
 import json
 import os
 from pathlib import Path
@@ -235,6 +236,16 @@ def test_names_the_file_if_the_weights_cannot_be_downloaded(monkeypatch: pytest.
     with pytest.raises(UserError, match=r"resnet18\.a1_in1k could not be downloaded from https") as refused:
         build_network(Network("resnet18"))
     assert "--network resnet18.a1_in1k --weights FILE" in refused.value.remedy
+
+
+def test_a_full_disk_is_no_problem_of_the_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fill(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(local_weights.socket, "getaddrinfo", lambda *_: [])
+    monkeypatch.setattr("timm.models._builder.load_pretrained", fill)
+    with pytest.raises(OSError, match="No space left on device"):
+        build_network(Network("resnet18"))
 
 
 def test_without_a_connection_nothing_is_downloaded(monkeypatch: pytest.MonkeyPatch) -> None:

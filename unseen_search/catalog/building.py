@@ -25,7 +25,7 @@ from unseen.frozen.pictures import Listed, Stamp, listed
 from unseen.frozen.store import BLOCK, VECTORS, ArrayStore
 from unseen.frozen.workers import embedding, processes_of
 from unseen.runtime.errors import UserError
-from unseen.runtime.files import restore_directory
+from unseen.runtime.files import restore_directory, unwritable_is_an_error
 from unseen.runtime.lock import exclusive
 from unseen.runtime.mounts import beside, is_free
 from unseen.runtime.names import printable, say
@@ -86,7 +86,8 @@ def build(
     if index is not None and not stores_vectors(index):
         raise ValueError("the index of a catalog must contain the full vectors: set refine")
     photos, output = Path(photos), Path(output)
-    with exclusive(beside(output, f".{output.resolve().name}.lock"), f"builds {output}"):
+    lock = exclusive(beside(output, f".{output.resolve().name}.lock"), f"builds {output}")
+    with lock, unwritable_is_an_error(output):
         settings = _Settings(skip_damaged, index, labels, processes, workers, remove, onnx)
         return _build(photos, output, model, precision, settings)
 

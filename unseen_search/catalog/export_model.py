@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from unseen.data.embeddings import UNIT
 from unseen.frozen.embedder import Embedder
 from unseen.runtime.errors import UserError
-from unseen.runtime.files import atomic_directory, write_json
+from unseen.runtime.files import atomic_directory, system_problem, write_json
 from unseen_search.catalog.engine import ONNX
 from unseen_search.catalog.model_card import Accuracy, card
 
@@ -132,12 +132,15 @@ def _drawn(size: int) -> UInt8[Tensor, "B 3 S S"]:
 
 @contextlib.contextmanager
 def _errors(model: str | Path, problem: str) -> Iterator[None]:
-    """Turns an error of torch.export or torch.onnx, which have no common class, into a UserError."""
+    """Turns an error of torch.export or torch.onnx, which have no common class, into a UserError. A problem
+    of the disk or the memory remains: it is none of the model."""
     try:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", category=FutureWarning, module="copyreg")  # torch's classes
             yield
     except Exception as error:
+        if system_problem(error) is not None:
+            raise
         message = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise UserError(
             f"{model} {problem}: {message}", "Use the model from Python: `from unseen import Embedder`."

@@ -17,7 +17,7 @@ from unseen.frozen.embedder import Embedder
 from unseen.runtime.errors import UserError
 from unseen_search.catalog import Catalog, build, building
 from unseen_search.catalog import catalog as module
-from unseen_search.catalog.engine import TOLERANCE, OnnxEngine
+from unseen_search.catalog.engine import ONNX, TOLERANCE, OnnxEngine
 from unseen_search.catalog.onnx_model import checked_onnx
 
 pytestmark = pytest.mark.slow
@@ -118,6 +118,15 @@ def test_a_model_with_other_vectors_is_not_stored(
     other = Embedder(save_model(tmp_path / "other", 2))
     assert checked_onnx(other, tmp_path / "b.onnx", stored, photos) is None
     assert "no ONNX model, PyTorch embeds: its vectors differ" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs /dev/full")
+def test_a_full_disk_is_an_error_and_no_catalog_without_an_onnx_model(root: Path, tmp_path: Path) -> None:
+    (tmp_path / "catalog.unfinished").mkdir()
+    (tmp_path / "catalog.unfinished" / ONNX).symlink_to("/dev/full")
+    with pytest.raises(UserError, match=r"The disk is full: .*catalog could not be written"):
+        build(root / "photos", tmp_path / "catalog", root / "model", onnx=True)
+    assert not (tmp_path / "catalog").exists()
 
 
 def test_the_photos_of_the_catalog_have_the_vectors_of_their_queries(
