@@ -14,6 +14,7 @@ from pydantic.alias_generators import to_camel
 DnsLabel = Annotated[str, Field(pattern=r"^[a-z]([-a-z0-9]*[a-z0-9])?$", max_length=63)]
 Natural = Annotated[int, Field(ge=0, lt=2**31)]
 Quantity = Annotated[str, Field(pattern=r"^[0-9]+(\.[0-9]+)?(m|[kMGT]i?)?$")]
+HEALTH = "/api/healthz"  # of the agent of Ray on each node, with the GCS on the head: Ray 2.53 and newer
 MINIMUM_OF_TOKENS = (2, 52)  # the first Ray version for which KubeRay accepts mode: token
 
 
@@ -57,11 +58,26 @@ class ContainerSecurity(Strict):
     capabilities: Capabilities
 
 
+class HttpGet(Strict):
+    path: Annotated[str, Field(pattern="^/")]
+    port: Annotated[int, Field(gt=0, lt=2**16)]
+
+
+class Probe(Strict):
+    http_get: HttpGet
+    initial_delay_seconds: Natural
+    period_seconds: Annotated[Natural, Field(ge=1)]
+    timeout_seconds: Annotated[Natural, Field(ge=1)]
+    failure_threshold: Annotated[Natural, Field(ge=1)]
+
+
 class Container(Strict):
     name: DnsLabel
     image: str
     security_context: ContainerSecurity
     resources: Resources
+    readiness_probe: Probe
+    liveness_probe: Probe
     env: list[Variable] = []
     volume_mounts: list[VolumeMount]
 

@@ -12,11 +12,12 @@ import pytest
 import ray
 from packaging.specifiers import SpecifierSet
 from pydantic import ValidationError
+from ray._private.ray_constants import DEFAULT_DASHBOARD_AGENT_LISTEN_PORT as PORT
 from ray.autoscaler._private.docker import docker_start_cmds
 from ruamel.yaml import YAML
 
 from tests.deploy.dockerfile import DOCKERFILE, ROOT, chain, copies, read
-from tests.deploy.kuberay import PersistentVolumeClaim, RayCluster, RayClusterSpec, RayJob
+from tests.deploy.kuberay import HEALTH, HttpGet, PersistentVolumeClaim, RayCluster, RayClusterSpec, RayJob
 from unseen.cli import main as cli
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -129,6 +130,18 @@ def test_the_head_runs_no_training_and_workers_have_a_gpu(job: RayJob) -> None:
     jobs = re.search(r"unseen run -j (\d+)", job.spec.entrypoint)
     assert jobs is not None
     assert int(jobs[1]) == workers.max_replicas
+
+
+def test_probes_ask_the_public_address_of_the_agent_of_ray(job: RayJob) -> None:
+    """test_job_submission.py asks it. Path and times are those of KubeRay 1.6.2
+    (ray-operator/controllers/ray/utils/constant.go), which adds probes only where a manifest has none."""
+    for pod, timeout in zip(job.spec.ray_cluster_spec.pods(), (5, 2), strict=True):
+        (container,) = pod.containers
+        ready, alive = container.readiness_probe, container.liveness_probe
+        assert ready.http_get == alive.http_get == HttpGet.model_validate({"path": HEALTH, "port": PORT})
+        assert ready.timeout_seconds == alive.timeout_seconds == timeout
+        assert (ready.initial_delay_seconds, ready.failure_threshold) == (10, 10)
+        assert (alive.initial_delay_seconds, alive.failure_threshold) == (30, 120)
 
 
 def test_the_launcher_file_conforms_to_the_schema_of_ray() -> None:
