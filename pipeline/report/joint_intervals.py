@@ -18,7 +18,6 @@ from unseen.evaluation.statistics.intervals import class_intervals
 from unseen.evaluation.tables import file_of, read_runs
 from unseen.report.report_data import RunResults
 from unseen.report.summary import CLASS_MEAN, NETWORKS, PREFIX, own_metrics
-from unseen.runtime.errors import UserError
 
 LANDMARKS = "benchmark"  # a column of the per-query files of landmark sets
 _COLUMNS = {"map_at_r": "ap_at_r", "map": "ap"}
@@ -91,11 +90,7 @@ def _by_query(runs: Sequence[RunResults], files: Sequence[Path], names: Sequence
     groups: dict[tuple[str, str], dict[str, Float64[np.ndarray, "S U"]]] = {}
     for name in names:
         match = _OF_BENCHMARK.fullmatch(name)
-        if match is None:
-            raise UserError(
-                f"{name} of {runs[0].query_file.parent} is not a metric of a benchmark.",
-                "Run `dvc repro` to evaluate the run again.",
-            )
+        assert match is not None, "evaluate_landmarks names no other metric"
         measure = "ap" if match["k"] is None else f"precision_at_{match['k']}"
         values = read_runs(files, f"{match['level']}_{measure}").values[:, benchmarks == match["benchmark"]]
         groups.setdefault((match["benchmark"], match["level"]), {})[name] = values[:, ~np.isnan(values[0])]

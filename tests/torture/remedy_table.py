@@ -241,7 +241,6 @@ TABLE = (
     Entry("pipeline/frozen/network.py", "Name the", CHOICE),
     Entry("pipeline/frozen/training_classes.py", "Write", MINUTES),
     Entry("pipeline/methods/artifact.py", "Train the model: ", (Situation(EXPORT, removed(WEIGHTS)),)),
-    Entry("pipeline/report/joint_intervals.py", "Run `dvc repro`", OTHER_DATA),
     Entry(
         "pipeline/report/report_data.py",
         "Run",
