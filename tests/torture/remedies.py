@@ -86,13 +86,15 @@ def _text(node: ast.AST) -> str | None:
 @dataclass(frozen=True)
 class Situation:
     """`shown` prints the message after `fault` and the command `before` it. `words`: what a user writes for a
-    placeholder. `again`: `shown` succeeds after the commands."""
+    placeholder. `by_hand`: what the message tells in words, before its commands. `again`: `shown` succeeds
+    after the commands."""
 
     shown: str
     fault: Callable[[Path], object] = lambda project: None
     before: str = ""
     words: Mapping[str, str] = field(default_factory=dict)
     again: bool = True
+    by_hand: str = ""
 
 
 def commands(message: str, words: Mapping[str, str]) -> list[list[str]]:
@@ -154,6 +156,8 @@ class Place:
             alternatives = commands(text, situation.words)
             count = len(alternatives)
             name = "; ".join(alternatives[number])
+            if situation.by_hand:
+                self.succeed(situation.by_hand)
             for command in alternatives[number]:
                 status, output = self.run(command)
                 is_report = command.startswith("unseen doctor")  # its status is 1 after it found a fault

@@ -15,7 +15,7 @@ OTHER_DATA = "needs data or a machine that the miniature project lacks"
 CHOICE = "describes a choice of the user; nothing is damaged"
 NO_REMEDY = "names a command, and is no remedy"
 MINUTES = "its command takes minutes"
-FOUND_BEFORE = "a digest, which is compared before, finds the damage"
+OTHER_RESULTS = "its command computes other results, as the user wants"
 
 
 class Entry(NamedTuple):
@@ -88,6 +88,7 @@ RESOLVED = "data/resolved/export/parts/ms.json"
 WEIGHTS, TEST = f"{MODEL}/weights.safetensors", f"{EMBEDDINGS}/test.arrow"
 EVALUATE = f"{STAGE}evaluate parts ms 0"
 CATALOG = "data/catalog"
+OWN = f"--network test_resnet --weights {WEIGHTS}"
 INDEX = f"unseen index photos {CATALOG} --model {MODEL} --labels"
 FIND = f"unseen find {CATALOG} photos -k 1 --json"
 PHOTOS = """python - <<'END'
@@ -107,6 +108,12 @@ def uncommitted(project: Path) -> None:
     path = project / ".dvc/cache/files/md5/e4/d909c290d0fb1ca068ffaddf22cbd0"
     path.parent.mkdir(exist_ok=True)
     path.write_bytes(b"The quick brown fox jumps over the lazy dog.")
+
+
+def lost(project: Path) -> None:
+    """An evaluation, and DVC's cache."""
+    for name in (EVALUATION, ".dvc/cache/files"):
+        shutil.rmtree(project / name)
 
 
 def no_axes(project: Path) -> None:
@@ -135,7 +142,18 @@ END
 TABLE = (
     Entry("pipeline/cli/study.py", "starts at: `unseen study {}`, which", NO_REMEDY),
     Entry("pipeline/cli/at_revision.py", "`git log", (Situation("unseen diff nowhere", again=False),)),
-    Entry("pipeline/cli/at_revision.py", "`dvc repro` at that", CHOICE),
+    Entry(
+        "pipeline/cli/at_revision.py",
+        "`dvc repro` at that",
+        (
+            Situation(
+                "unseen diff HEAD",
+                lost,
+                "dvc remote add --default --quiet store ../store && dvc push --quiet",
+                {"fetch --all-commits": f"fetch --all-commits && dvc checkout {EVALUATION}"},
+            ),
+        ),
+    ),
     Entry(
         "pipeline/cli/claims.py",
         "{}`unseen claims --list`",
@@ -160,24 +178,49 @@ TABLE = (
     Entry("pipeline/cli/doctor.py", "restore it from git", (Situation(VERIFY, flipped(METRICS)),)),
     Entry("pipeline/cli/init.py", "{} is a project", MINUTES),
     Entry("pipeline/cli/init.py", "`unseen run` runs", (Situation("unseen lock", again=False),)),
-    Entry("pipeline/cli/init.py", "{} accepts", CHOICE),
+    Entry("pipeline/cli/init.py", "{} accepts", MINUTES),
     Entry("pipeline/cli/ladder.py", "Search with", MINUTES),
     Entry(
         "pipeline/cli/run.py",
         "Set train.workers",
         (Situation("unseen run -j 2", replaced("params.yaml", "workers: 1", "workers: auto"), again=False),),
     ),
-    Entry("pipeline/cli/verify.py", "Repair", NO_REMEDY),
+    Entry(
+        "pipeline/cli/verify.py",
+        "Repair",
+        (Situation(VERIFY, replaced("dvc.lock", "stages:", "stages"), by_hand="git checkout -- dvc.lock"),),
+    ),
     Entry("pipeline/cluster/connection.py", "ray job", CLUSTER),
     Entry("pipeline/cluster/task.py", "Run", CLUSTER),
     Entry("pipeline/cluster/private.py", "read nothing", NO_REMEDY),
     Entry("pipeline/config/inputs.py", "Run `dvc repro`: stage", (Situation(EXPORT, removed(RESOLVED)),)),
     Entry(
         "pipeline/config/inputs.py",
-        "Run `dvc repro -f",
+        "Run `dvc repro -f -s resolve`.",
         (Situation(EXPORT, cut(RESOLVED)), Situation(EXPORT, replaced(RESOLVED, '"schema"', '"Schema"'))),
     ),
-    Entry("pipeline/config/place.py", "Members", CHOICE),
+    Entry(
+        "pipeline/config/place.py",
+        "Members",
+        (
+            Situation(
+                f"{STAGE}resolve",
+                replaced("params.yaml", "\nensemble:", "\nensemble:\n  concurrent: 2"),
+                words={"-j N": "-j 2"},
+                by_hand="sed -i '/^  concurrent: 2$/d' params.yaml",
+            ),
+        ),
+    ),
+    Entry(
+        "pipeline/config/inputs.py",
+        "Run `dvc repro -f -s resolve`, then",
+        (
+            Situation(
+                EXPORT,
+                replaced(RESOLVED, '"settings"', '"weights": {"params.yaml": "of others"}, "settings"'),
+            ),
+        ),
+    ),
     Entry(
         "pipeline/data/embeddings.py",
         "Run",
@@ -210,16 +253,41 @@ TABLE = (
         ),
     ),
     Entry("pipeline/data/shards.py", "Build them", (Situation(EXPORT, removed(f"{SHARDS}/manifest.json")),)),
-    Entry("pipeline/data/splits.py", "Label more", CHOICE),
+    Entry(
+        "pipeline/data/splits.py",
+        "Label more",
+        (
+            Situation(
+                f"unseen ladder photos ../rungs {OWN} --statistics imagenet --size 32",
+                before=PHOTOS,
+                words={"PHOTOS CATALOG": f"photos {CATALOG} --model {MODEL}"},
+                again=False,
+            ),
+        ),
+    ),
     Entry("pipeline/evaluation/index/exact.py", "This GPU", INSTALLS),
-    Entry("pipeline/evaluation/tables.py", "Run", FOUND_BEFORE),
+    Entry("pipeline/evaluation/tables.py", "Run", OTHER_DATA),
     Entry("pipeline/evaluation/unknown.py", "Use a network", CHOICE),
     Entry("pipeline/evaluation/unknown.py", "Search with", CHOICE),
     Entry(
         "pipeline/experiments/catalogue.py", "{}`unseen study", (Situation("unseen study none", again=False),)
     ),
     Entry("pipeline/experiments/claims/results.py", "{} is no", NO_REMEDY),
-    Entry("pipeline/experiments/plan/checks.py", "{} input", CHOICE),
+    Entry(
+        "pipeline/experiments/plan/checks.py",
+        "{} input",
+        (
+            Situation(
+                f"{STAGE}resolve",
+                replaced(
+                    "params.yaml", "name: test_resnet", f"name: test_resnet\n        checkpoint: {WEIGHTS}"
+                ),
+                PHOTOS,
+                {"PHOTOS": "photos"},
+                again=False,
+            ),
+        ),
+    ),
     Entry(
         "pipeline/experiments/selection.py",
         "`unseen study",
@@ -230,7 +298,7 @@ TABLE = (
         "Restore",
         (Situation("unseen study crt-table-8 --mini", no_axes, again=False),),
     ),
-    Entry("pipeline/experiments/sweep/outputs.py", "dvc exp", OTHER_DATA),
+    Entry("pipeline/experiments/sweep/outputs.py", "dvc exp", OTHER_RESULTS),
     Entry("pipeline/experiments/sweep/proposals.py", "Install", INSTALLS),
     Entry("pipeline/frozen/network.py", "Install", INSTALLS),
     Entry(
@@ -238,7 +306,15 @@ TABLE = (
         "Correct",
         (Situation(f"unseen index photos {CATALOG} --network none", before=PHOTOS, again=False),),
     ),
-    Entry("pipeline/frozen/network.py", "Name the", CHOICE),
+    Entry(
+        "pipeline/frozen/network.py",
+        "Name the",
+        (
+            Situation(
+                f"unseen index photos {CATALOG} {OWN}", before=PHOTOS, words={"PHOTOS": "photos"}, again=False
+            ),
+        ),
+    ),
     Entry("pipeline/frozen/training_classes.py", "Write", MINUTES),
     Entry("pipeline/methods/artifact.py", "Train the model: ", (Situation(EXPORT, removed(WEIGHTS)),)),
     Entry(
@@ -331,7 +407,18 @@ TABLE = (
             ),
         ),
     ),
-    Entry("unseen_search/indexing.py", "unseen index", CHOICE),
+    Entry(
+        "unseen_search/indexing.py",
+        "unseen index",
+        (
+            Situation(
+                f"unseen measure photos {OWN} --size 32",
+                before=PHOTOS,
+                words={"PHOTOS CATALOG": f"photos {CATALOG}"},
+                again=False,
+            ),
+        ),
+    ),
     Entry("unseen_search/serve.py", "unseen serve", NO_REMEDY),
     Entry("unseen_search/serve.py", "Install", INSTALLS),
     Entry("dvc_parallel/graph.py", "`dvc stage", (Situation("unseen run -j 2 none", again=False),)),
