@@ -1,4 +1,4 @@
-"""Embeddings and histories of all folds and seeds of a method -> the metrics of the MLRC protocol: every
+"""Embeddings of all folds and seeds of a method -> the metrics of the MLRC protocol: every
 ensemble, mean and deviation."""
 
 from pathlib import Path

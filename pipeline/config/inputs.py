@@ -89,8 +89,6 @@ class EnsembleInputs(Strict):
     folds: int
     seeds: tuple[int, ...]
     recall_at: tuple[int, ...]
-    selection_metric: str  # of the trainings
-    minimum_gain: float
 
 
 class IntervalInputs(Strict):

@@ -77,12 +77,10 @@ def _stage(name: str, *cells: tuple[Any, ...]) -> Callable[[], None]:
 
 def _records() -> None:
     """Writes the records, results and times of a sweep of two trials, whose metrics are given."""
-    from unseen.config.stages import SweepSettings
     from unseen.experiments.sweep.outputs import write_results, write_times
     from unseen.experiments.sweep.record import load, save
 
     field, directory = "pooling.transport_ratio", Path("data/state/sweep")
-    settings = SweepSettings.parse({"space": {field: {"grid": [0.1, 0.3]}}, "iterations": 2})
     directory.mkdir(parents=True, exist_ok=True)
     trials = load(directory, [({field: 0.1}, 0), ({field: 0.3}, 0)])
     for trial in trials:
@@ -92,7 +90,7 @@ def _records() -> None:
             save(directory, trial)
         trial.finished = True
         save(directory, trial)
-    write_results(Path("data/sweep/parts/gsp"), trials, settings, "map_at_r", "title", "command")
+    write_results(Path("data/sweep/parts/gsp"), trials, "map_at_r", "command")
     write_times(Path("data/logs/parts/gsp/sweep.json"), trials)
 
 

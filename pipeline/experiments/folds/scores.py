@@ -15,11 +15,9 @@ solvers/model_trainer.py.)
 Cost: 12 evaluations with 128 dimensions and 81 with 512. The inner product of concatenations is the mean of
 the inner products of the members, so that 12 similarity matrices would determine all 81 rankings. But this
 sum is in float32, and `search` defines the ranking in float64: verifying each cut of each ensemble would be
-most of the cost. Therefore each ensemble is one exact search. They are independent; `only` selects some of
-them.
+most of the cost. Therefore each ensemble is one exact search.
 """
 
-import contextlib
 import itertools
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -38,8 +36,8 @@ Score = Callable[[Sides], dict[str, float]]
 class Ensembles(NamedTuple):
     """Metrics of every ensemble, in the order of `choices`."""
 
-    choices: tuple[tuple[int, ...], ...]  # for each ensemble the repeat (from 0) of each model
-    members: dict[str, Float64[np.ndarray, "k r"]]  # of model k in repeat r alone
+    # for each ensemble the repeat (from 0) of each model; that of the last model changes fastest
+    choices: tuple[tuple[int, ...], ...]
     separated: dict[str, Float64[np.ndarray, "E"]]
     concatenated: dict[str, Float64[np.ndarray, "E"]]
 
@@ -57,14 +55,11 @@ def concatenate(members: Sequence[Sides]) -> Sides:
     return Sides(*(_concatenated(sides) for sides in zip(*members, strict=True)))
 
 
-def ensembles(
-    members: Sequence[Sequence[Sides]], score: Score, only: slice = slice(None), label: str | None = None
-) -> Ensembles:
+def ensembles(members: Sequence[Sequence[Sides]], score: Score, label: str | None = None) -> Ensembles:
     """Separated and concatenated metrics of all ensembles. `members[k][r]` is model k, in the order of the
     folds, in its repeat r.
 
-    `score` computes the flat metrics of one set of embeddings. `only` selects ensembles in the order of
-    `choices` (the repeat of the last model changes fastest). `label` shows progress under that name. Raises
+    `score` computes the flat metrics of one set of embeddings. `label` shows progress under that name. Raises
     UserError as `concatenate` does, and if the models do not have the same number of repeats.
     """
     repeats = {len(runs) for runs in members}
@@ -73,21 +68,20 @@ def ensembles(
             f"The models of the protocol were trained {', '.join(str(len(runs)) for runs in members)} times.",
             "Train every model equally often; each repeat of each fold is one run.",
         )
-    choices = tuple(itertools.product(range(repeats.pop()), repeat=len(members)))[only]
+    choices = tuple(itertools.product(range(repeats.pop()), repeat=len(members)))
     single = _columns([[score(sides) for sides in runs] for runs in members])
     joint = []
-    with Progress(label, len(choices), "ensembles") if label else contextlib.nullcontext() as progress:
+    with Progress(label, len(choices), "ensembles") as progress:
         for choice in choices:
             models = [members[model][repeat] for model, repeat in enumerate(choice)]
             joint.append(score(concatenate(models)))
-            if progress is not None:
-                progress.advance()
+            progress.advance()
     models_column, repeats_of_models = np.arange(len(members))[:, None], np.array(choices).T
     separated = {
         name: values[models_column, repeats_of_models].mean(axis=0) for name, values in single.items()
     }
     concatenated = {name: values[0] for name, values in _columns([joint]).items()}
-    return Ensembles(choices, single, separated, concatenated)
+    return Ensembles(choices, separated, concatenated)
 
 
 def averages(results: Ensembles) -> dict[str, float]:

@@ -271,9 +271,8 @@ def files(run: Plan, code: Code, facts: Facts | None = None) -> Iterator[tuple[P
         trial_parts = {module for recipe in trials for module in modules_of(recipe)}
         yield file(inputs, "sweep", dataset, method, modules=trial_parts, recipes=trials)
     for dataset, method in product(run.axes.datasets, dict.fromkeys(run.axes.ensembles)):
-        recipe, protocol = run.recipes[dataset, method], run.ensembles(dataset)
-        layers = run.definitions.layers(dataset, method)
-        parts = modules_of(recipe)
+        protocol, layers = run.ensembles(dataset), run.definitions.layers(dataset, method)
+        parts = modules_of(run.recipes[dataset, method])
         for model in protocol.folds:
             of_fold = fold(layers, model, len(protocol.folds)).recipe()
             cell = dataset, method, model
@@ -281,11 +280,7 @@ def files(run: Plan, code: Code, facts: Facts | None = None) -> Iterator[tuple[P
             export = ExportInputs(batch_size=run.export.batch_size, scales=(1.0,))
             yield file(export, "export_fold", dataset, method, model, modules=parts)
         ensemble = EnsembleInputs(
-            folds=len(protocol.folds),
-            seeds=protocol.seeds,
-            recall_at=protocol.recall_at,
-            selection_metric=recipe.training.selection_metric,
-            minimum_gain=recipe.training.minimum_gain,
+            folds=len(protocol.folds), seeds=protocol.seeds, recall_at=protocol.recall_at
         )
         yield file(ensemble, "ensemble", dataset, method)
     paper = {method: known.lineage(method)[0] for method in run.axes.methods if method not in known.rows}

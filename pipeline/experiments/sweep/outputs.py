@@ -1,5 +1,4 @@
-"""The outputs of a sweep: a table of all trials, a figure, the best values and the command that adopts
-them."""
+"""The outputs of a sweep: a table of all trials, the best values and the command that adopts them."""
 
 import csv
 import json
@@ -8,8 +7,6 @@ from typing import Any
 
 from unseen.config.command import change, literal
 from unseen.config.definitions import Definitions
-from unseen.config.stages import SweepSettings
-from unseen.experiments.sweep.figure import draw_figure
 from unseen.experiments.sweep.record import Trial, groups_of, score_of
 from unseen.experiments.sweep.space import Values
 from unseen.runtime.errors import UserError
@@ -39,15 +36,11 @@ def best_of(trials: list[Trial], metric: str) -> list[Trial]:
     return max(scored, key=lambda pair: pair[0])[1]
 
 
-def write_results(
-    output: Path, trials: list[Trial], settings: SweepSettings, metric: str, title: str, command: str
-) -> None:
-    """Writes trials.csv, sweep.svg and best.json into `output`, all or none. `command` adopts the best
-    values."""
+def write_results(output: Path, trials: list[Trial], metric: str, command: str) -> None:
+    """Writes trials.csv and best.json into `output`, all or none. `command` adopts the best values."""
     best = best_of(trials, metric)
     with atomic_directory(output) as directory:
         write_trials(directory / "trials.csv", trials, metric)
-        draw_figure(directory / "sweep.svg", trials, settings, metric, title)
         write_json(
             directory / "best.json",
             {

@@ -33,7 +33,7 @@ def sweep(
     output: Path,
     loop: Loop | None = None,
 ) -> str | None:
-    """Sweeps `method` on `dataset` and writes trials.csv, sweep.svg and best.json into `output`. Returns the
+    """Sweeps `method` on `dataset` and writes trials.csv and best.json into `output`. Returns the
     command that adopts the best values. The times of the trials are a separate file,
     data/logs/<dataset>/<method>/sweep.json.
 
@@ -75,7 +75,7 @@ def sweep(
     directory.mkdir(parents=True, exist_ok=True)
     trials = _run(inputs, settings, base, directory, machine, loop)
     command = adopting_command(definitions, dataset, method, best_of(trials, metric)[0].values)
-    write_results(output, trials, settings, metric, f"{method} on {dataset}", command)
+    write_results(output, trials, metric, command)
     write_times(times, trials)
     shutil.rmtree(state, ignore_errors=True)  # also the state of sweeps with other settings
     sys.stdout.write(f"{table(trials, metric)}\n\nAdopt the best values with\n  {command}\n")

@@ -58,8 +58,7 @@ def write_set(root: Path, train: int = TRAIN, test: int = TEST) -> None:
 
 
 def settings(**more: Any) -> EnsembleInputs:
-    values = {"folds": FOLDS, "seeds": SEEDS, "recall_at": RECALL_AT}
-    return EnsembleInputs(**{**values, "selection_metric": "map_at_r", "minimum_gain": 0.0, **more})
+    return EnsembleInputs(**{"folds": FOLDS, "seeds": SEEDS, "recall_at": RECALL_AT, **more})
 
 
 def short(**more: Any) -> Recipe:

@@ -76,22 +76,6 @@ def test_all_81_ensembles_equal_the_definition() -> None:
     assert flat["concatenated_map_at_r"] == pytest.approx(statistics.fmean(concatenated), abs=1e-9)
     assert flat["concatenated_map_at_r_std"] == pytest.approx(statistics.pstdev(concatenated), abs=1e-9)
     assert flat["concatenated_map_at_r"] > flat["separated_map_at_r"]
-    assert results.members["map_at_r"].shape == (4, 3)
-    assert flat["separated_map_at_r"] == pytest.approx(results.members["map_at_r"].mean(), abs=1e-12)
-
-
-@pytest.mark.slow
-def test_shares_together_equal_all_ensembles() -> None:
-    members = [[member(2 * model + repeat) for repeat in range(2)] for model in range(3)]
-    expected = ensembles(members, score)
-    shares = [ensembles(members, score, slice(offset, None, 3)) for offset in range(3)]
-    assert len(expected.choices) == 8
-    for offset, share in enumerate(shares):
-        assert share.choices == expected.choices[offset::3]
-        for kind in ("separated", "concatenated"):
-            assert np.array_equal(
-                getattr(share, kind)["recall_at_1"], getattr(expected, kind)["recall_at_1"][offset::3]
-            )
 
 
 def test_one_run_of_each_model_has_no_spread() -> None:

@@ -16,17 +16,11 @@ from unseen.config.document import Params
 from unseen.config.stages import SweepSettings
 from unseen.experiments.sweep.outputs import adopting_command, best_of, table, write_results, write_times
 from unseen.experiments.sweep.record import Trial, load, save
-from unseen.experiments.sweep.search import Recorder
 from unseen.experiments.sweep.space import draw, trial_recipes
+from unseen.experiments.sweep.search import Recorder
 from unseen.runtime.errors import UserError
 
 RATIO = "pooling.transport_ratio"
-SETTINGS = SweepSettings.parse(
-    {
-        "space": {RATIO: {"grid": [0.1, 0.3, 0.6]}, "loss.name": {"grid": ["multi_similarity"]}},
-        "iterations": 20,
-    }
-)
 
 
 def row(iteration: int, metric: float, seconds: float = 1.0) -> dict[str, float]:
@@ -78,17 +72,17 @@ def test_results_do_not_depend_on_the_times_of_the_trials(trials: list[Trial], t
             for validation in trial.rows:
                 validation["seconds"] *= factor
         output = tmp_path / f"{factor}"
-        write_results(output, trials, SETTINGS, "map_at_r", "gsp on parts", "dvc exp run")
+        write_results(output, trials, "map_at_r", "dvc exp run")
         contents.append({path.name: path.read_bytes() for path in output.iterdir()})
     assert contents[0] == contents[1]
-    assert contents[0].keys() == {"trials.csv", "sweep.svg", "best.json", "digests.json"}
+    assert contents[0].keys() == {"trials.csv", "best.json", "digests.json"}
     write_times(tmp_path / "times.json", trials)
     assert json.loads((tmp_path / "times.json").read_text()) == {"seconds": {"0": 28.0, "1": 7.0, "2": 0.0}}
 
 
 @pytest.mark.slow
 def test_the_table_has_every_trial_and_its_best_validation(trials: list[Trial], tmp_path: Path) -> None:
-    write_results(tmp_path / "out", trials, SETTINGS, "map_at_r", "gsp on parts", "dvc exp run")
+    write_results(tmp_path / "out", trials, "map_at_r", "dvc exp run")
     with open(tmp_path / "out/trials.csv", newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     assert [
@@ -109,9 +103,6 @@ def test_the_table_has_every_trial_and_its_best_validation(trials: list[Trial], 
         "value": 0.4,
         "adopt": "dvc exp run",
     }
-    figure = (tmp_path / "out/sweep.svg").read_text()
-    assert "MAP@R on validation classes" in figure
-    assert RATIO in figure
     printed = table(trials, "map_at_r").splitlines()
     assert printed[1].startswith("*  0      0     0.1")
     assert printed[2].endswith("stopped early")
@@ -141,7 +132,7 @@ def test_values_are_compared_by_their_mean_over_complete_seeds(tmp_path: Path) -
         trial.error = "no memory" if score is None else None
     best = best_of(trials, "map_at_r")
     assert [trial.number for trial in best] == [2, 3]
-    write_results(tmp_path / "out", trials, SETTINGS, "map_at_r", "gsp on parts", "dvc exp run")
+    write_results(tmp_path / "out", trials, "map_at_r", "dvc exp run")
     content = json.loads((tmp_path / "out/best.json").read_text())
     assert (content["trials"], content["value"]) == ([2, 3], pytest.approx(0.4))
     assert [line[0] for line in table(trials, "map_at_r").splitlines()[1:]] == list("  **  ")
