@@ -43,8 +43,7 @@ import numpy as np
 import psutil
 from timing import Ratio, ratio, save
 
-from unseen.evaluation.counted_gallery import NumpyGallery, TileCounter
-from unseen.evaluation.counter import tile_counter
+from unseen.evaluation.counted_gallery import NumpyGallery, TileCounter, tile_counter
 from unseen.evaluation.evaluate import NEIGHBOURS, Extent, evaluate
 from unseen.evaluation.metrics import Rows, averages, per_query
 from unseen.evaluation.protocol import Protocol

@@ -5,7 +5,7 @@ from pathlib import Path
 from unseen.cluster.task import main
 from unseen.config.inputs import EvaluateInputs, read_inputs
 from unseen.config.tracking import track_results
-from unseen.evaluation.counter import tile_counter
+from unseen.evaluation.counted_gallery import tile_counter
 from unseen.evaluation.headline import headline
 from unseen.evaluation.run import evaluate_run, write
 from unseen.runtime.files import atomic_directory

@@ -11,8 +11,7 @@ from unseen.config.inputs import TrainInputs, read_inputs
 from unseen.config.resolve import settings
 from unseen.config.stages import TrainSettings
 from unseen.data.shards import Shards
-from unseen.experiments.folds.fold_training import member_job, require_fold_data
-from unseen.experiments.folds.members import Member
+from unseen.experiments.folds.members import Member, member_job, require_fold_data
 from unseen.runtime.stage import main
 from unseen.training.job import job_of, note_unwatched_checkpoint, possible_worlds
 

@@ -9,9 +9,8 @@ from pathlib import Path
 
 from unseen.cli.ladder import groups_of
 from unseen.experiments.claims.claim import claims
-from unseen.experiments.claims.photos import Plan
 from unseen.experiments.claims.results import load, read
-from unseen.experiments.claims.run import RESULTS, lines, run
+from unseen.experiments.claims.run import RESULTS, Plan, lines, run
 from unseen.experiments.claims.state import state_of, whole_state_of
 from unseen.experiments.claims.whole_photos import COMMITTED, WholeResults, run_whole, whole_photos
 from unseen.experiments.claims.whole_photos import RESULTS as WHOLE

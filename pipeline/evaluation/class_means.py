@@ -9,7 +9,7 @@ from jaxtyping import Float32, Int64
 
 from unseen.evaluation.analysis.density import embedding_density
 from unseen.evaluation.analysis.spectrum import spectral_decay, spectrum
-from unseen.evaluation.counter import tile_counter
+from unseen.evaluation.counted_gallery import tile_counter
 from unseen.evaluation.metrics import Rows, per_query
 from unseen.evaluation.record import Record
 

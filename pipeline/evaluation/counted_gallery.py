@@ -9,6 +9,7 @@ on the implementation.
 from collections.abc import Callable
 from typing import Protocol, runtime_checkable
 
+import faiss
 import numpy as np
 from jaxtyping import Bool, Float32, Int64
 
@@ -126,3 +127,16 @@ class NumpyBlock:
         if count is few:
             np.greater_equal(tile, self._lowest[:, None], out=mask)
         return count(tile, mask, self._low, self._high, self._relevant, most)
+
+
+def tile_counter() -> TileCounter:
+    """Counts ranks on the GPU if FAISS and torch have one, else on the CPU. The ranks are equal.
+
+    FAISS is asked first: the Makefile installs its GPU build where there is a GPU, and its CPU build reports
+    none. So torch, whose import takes seconds, is not imported where there is no GPU.
+    """
+    if faiss.get_num_gpus() == 0:
+        return NumpyGallery
+    from unseen.runtime.device.counted_gallery import TorchGallery, has_gpu
+
+    return TorchGallery if has_gpu() else NumpyGallery

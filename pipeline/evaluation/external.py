@@ -11,14 +11,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from unseen.evaluation.counter import tile_counter
+from unseen.evaluation.counted_gallery import tile_counter
 from unseen.evaluation.evaluate import Extent, evaluate
 from unseen.evaluation.metrics import PerQuery
 from unseen.evaluation.protocol import Protocol
 from unseen.evaluation.settings import MAX_CONFIDENCE
 from unseen.evaluation.sides import Sides
-from unseen.evaluation.statistics.better import Comparison, compare, flips_of
-from unseen.evaluation.statistics.holm import holm
+from unseen.evaluation.statistics.better import Comparison, compare, flips_of, holm
 from unseen.evaluation.statistics.table import of_queries
 from unseen.evaluation.tables import SELECTED
 from unseen.evaluation.vectors import Vectors, read_vectors, sides_of

@@ -27,7 +27,7 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
 from unseen.data.tables import read_table, table_files
-from unseen.evaluation.counter import tile_counter
+from unseen.evaluation.counted_gallery import tile_counter
 from unseen.evaluation.evaluate import Extent, evaluate
 from unseen.evaluation.external import Settings
 from unseen.evaluation.metrics import Rows

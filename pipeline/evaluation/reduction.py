@@ -28,9 +28,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+import pyarrow.parquet as pq
 import safetensors.numpy
 from jaxtyping import Float32, Float64, Int64
 
+from unseen.data.embeddings import read
+from unseen.evaluation.settings import Reduce
 from unseen.runtime.errors import UserError
 from unseen.runtime.files import atomic_file
 
@@ -106,6 +109,28 @@ def apply(reduction: Reduction, embeddings: Float32[np.ndarray, "N D"]) -> Float
             )
         reduced[part] = projected / norms
     return reduced
+
+
+PAIRS = "pairs.parquet"
+
+
+def learned_reduction(settings: Reduce, folder: Path, key: str) -> Reduction:
+    """The reduction of the train embeddings in `folder`. key: of the settings in params.yaml.
+
+    Raises UserError for a missing or damaged file, for whitening by pairs without a table of pairs, and as
+    `fit_pca` and `fit_whitening` do.
+    """
+    train = read(folder / "train.arrow")
+    if settings.whiten != "pairs":
+        return fit_pca(train.embedding, settings.dim, settings.whiten == "pca")
+    if not (folder / PAIRS).is_file():
+        raise UserError(
+            f"{folder} has no table of matching images ({PAIRS}).",
+            f"Set {key}.whiten to none or pca for a data set without pairs.",
+        )
+    table = pq.read_table(folder / PAIRS, filters=[("split", "=", "train")])
+    pairs = np.stack([table[side].to_numpy() for side in ("query", "positive")], axis=1)
+    return fit_whitening(train.embedding, np.searchsorted(train.row_id, pairs), settings.dim)
 
 
 def save(path: Path, reduction: Reduction) -> None:

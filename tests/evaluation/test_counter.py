@@ -4,8 +4,7 @@ import faiss
 import pytest
 import torch
 
-from unseen.evaluation.counted_gallery import NumpyGallery
-from unseen.evaluation.counter import tile_counter
+from unseen.evaluation.counted_gallery import NumpyGallery, tile_counter
 from unseen.runtime.device.counted_gallery import TorchGallery
 
 

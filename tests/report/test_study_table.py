@@ -11,7 +11,7 @@ import pytest
 from scipy.stats import spearmanr
 
 from unseen.config.inputs import Form, StudyInputs, StudyRowInputs
-from unseen.evaluation.statistics.holm import holm
+from unseen.evaluation.statistics.better import holm
 from unseen.experiments.catalogue import printed as printed_rows
 from unseen.experiments.catalogue import studies
 from unseen.experiments.printed import Number

@@ -26,8 +26,7 @@ from unseen.evaluation.analysis.similarity import Similarities, similarities
 from unseen.evaluation.analysis.spectrum import MODES, decay_modes, dims_for, pca_energy, spectrum
 from unseen.evaluation.analysis.transfer import LEAST_CLASSES, attribute_transfer
 from unseen.evaluation.analysis.verification import RATES, Intervals, operating_points
-from unseen.evaluation.learned_reduction import learned_reduction
-from unseen.evaluation.reduction import Reduction, apply
+from unseen.evaluation.reduction import Reduction, apply, learned_reduction
 from unseen.evaluation.settings import AnalyzeSettings
 from unseen.runtime.digest import sha256_of
 

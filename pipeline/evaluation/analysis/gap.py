@@ -11,7 +11,7 @@ gradient was computed. So the gap relative to the classes with gradients is a li
 import numpy as np
 from jaxtyping import Float, Int
 
-from unseen.evaluation.counter import tile_counter
+from unseen.evaluation.counted_gallery import tile_counter
 from unseen.evaluation.metrics import quick_metrics
 
 METRICS = ("recall_at_1", "map_at_r", "r_precision")

@@ -14,14 +14,16 @@ As published: v_c is the mean of the embeddings of the class, ridge 0.05 (sec. 4
 does not state what is ranked. With one embedding per class and many images per class, MAP has more than one
 relevant item only if the classes are the queries.
 
-Ties (within 1e-12, smaller differences are rounding) count against a class, so constant attributes get the
-worst score. `chance` is the expected MAP of a random order.
+    AP = 1/R sum_{k = 1..R} k / (k + o_k)      o_k: images of other classes before the k-th image of the class
+
+Ties (within TIE) count against a class, so constant attributes get the worst score. `chance` is the expected
+MAP of a random order.
 
 A split uses at most `classes` classes, drawn for each split, so that memory and time are independent of the
 size of the data set. With at most that many classes (CUB, Cars-196, CIFAR) every split divides all of them,
 as in the paper.
 
-The cost of a split is the scores of its held-out images and their order (average_precision.py), because the
+The cost of a split is the scores of its held-out images and their order, because the
 fit is over classes and not over images. It needs the sum s_c of the attributes of each class and Z_c^T Z_c.
 With S (C x M) and V (C x D) of the classes in the fit, and W = (Z^T Z + ridge I)^{-1} S^T:
 
@@ -42,11 +44,11 @@ from jaxtyping import Float, Int
 from scipy.linalg import qr
 from threadpoolctl import threadpool_limits
 
-from unseen.evaluation.analysis.average_precision import average_precision
 from unseen.evaluation.analysis.rows import class_means
 from unseen.runtime.progress import Progress
 
 LEAST_CLASSES = 4
+TIE = 1e-12  # smaller differences are rounding
 CELLS = 1 << 21  # scores of a thread at a time: 16 MiB
 ROWS = 2048  # images at a time in float64
 TURN = 8  # splits that one thread computes in the same memory
@@ -189,6 +191,22 @@ def _split(
             by_l2.append(average_precision(row, end - count, end))
     chance = float(chance_ap(counts, len(images)).mean())
     return statistics.fmean(by_l2), statistics.fmean(by_cosine), chance
+
+
+def average_precision(scores: Float[np.ndarray, " n"], start: int, stop: int) -> float:
+    """AP if the images `start` to `stop` are relevant. Overwrites `scores`.
+
+    Only o_k is needed, so images with a lower score than the worst image of the class are not sorted.
+    """
+    relevant = np.sort(scores[start:stop]) - TIE
+    scores[start:stop] = -np.inf
+    reach = scores >= relevant[0]
+    if 2 * np.count_nonzero(reach) < len(scores):
+        scores = scores[np.flatnonzero(reach)]
+    scores.sort()
+    others = len(scores) - scores.searchsorted(relevant)
+    rank = np.arange(len(relevant), 0, -1)  # among the relevant images
+    return float((rank / (rank + others)).mean())
 
 
 def fit_ridge(

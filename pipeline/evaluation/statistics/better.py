@@ -10,7 +10,7 @@ two rows is d = y(second) - y(first), paired by place, seed and class, w_kc = n_
     p           the larger of: sign flips by class (sign_flips.py) of D_c = mean_k w_kc mean_s d[k, s, c];
                 two-sided Student's t over m_s, with two seeds or more
     family      n - 1 rows against a control, all pairs of rows, all claims of a run, or all trained rungs;
-                Holm's method (holm.py) adjusts p inside it
+                Holm's method adjusts p inside it
     verdict     `better`, `worse`  adjusted p <= 1 - confidence, the interval excludes 0, |effect| >= least
                                    (LEAST, unless the question has its own)
                 `distinct over these classes`  the same with one seed, which excludes what trainings vary
@@ -35,7 +35,6 @@ from jaxtyping import Float64
 from scipy.special import stdtr
 
 from unseen.evaluation.record import Record, Run
-from unseen.evaluation.statistics.holm import holm
 from unseen.evaluation.statistics.intervals import MIN_CLASSES, influences, interval, spread, with_seeds
 from unseen.evaluation.statistics.seeds import Average, over_seeds
 from unseen.evaluation.statistics.sign_flips import sign_flip_tests
@@ -216,6 +215,21 @@ def compare(
         )
         for row, (a, b) in enumerate(pairs)
     ]
+
+
+def holm(p_values: Float64[np.ndarray, "T"]) -> Float64[np.ndarray, "T"]:
+    """Adjusted p values of a family of T comparisons (Holm 1979).
+
+    If those with an adjusted p value of at most alpha are rejected, the chance of any false rejection is at
+    most alpha.
+
+    With p_(1) <= .. <= p_(T): adjusted p_(i) = max over j <= i of min(1, (T - j + 1) p_(j)).
+    """
+    order = np.argsort(p_values, kind="stable")
+    adjusted = np.empty(len(p_values))
+    scaled = p_values[order] * np.arange(len(p_values), 0, -1)
+    adjusted[order] = np.minimum(np.maximum.accumulate(scaled), 1.0)
+    return adjusted
 
 
 def _over_seeds(differences: Float64[np.ndarray, "S"]) -> float:

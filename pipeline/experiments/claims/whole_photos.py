@@ -23,9 +23,8 @@ from unseen.evaluation.record import FLOOR, Record, Run
 from unseen.evaluation.statistics.better import compare
 from unseen.evaluation.statistics.table import of_records
 from unseen.experiments.claims.claim import Claim, Claims, NetworkOfClaims
-from unseen.experiments.claims.photos import RECORDS, Plan, available
 from unseen.experiments.claims.results import Effect, Results, floor_of
-from unseen.experiments.claims.run import arms_of, effect_of, judged, require_seeds
+from unseen.experiments.claims.run import RECORDS, Plan, arms_of, available, effect_of, judged, require_seeds
 from unseen.experiments.claims.whole_runner import WholeRunner, photo_shards
 from unseen.experiments.experiment import Experiment, Store, cost, grid, records
 from unseen.frozen.head import head

@@ -23,7 +23,7 @@ import numpy as np
 from jaxtyping import Float32, Float64, Int64
 
 from unseen.data.splits import Split, grouped
-from unseen.evaluation.counter import tile_counter
+from unseen.evaluation.counted_gallery import tile_counter
 from unseen.evaluation.evaluate import evaluate
 from unseen.evaluation.external import Metrics, Settings
 from unseen.evaluation.metrics import Rows, per_query

@@ -1,7 +1,7 @@
 """A gallery whose products with queries are counted tile by tile on a GPU, or on another device of torch.
 
 It has the interface of evaluation/counted_gallery.py, which defines products and counts. This module is
-apart, because the evaluation imports no torch where FAISS has no GPU (evaluation/counter.py).
+apart, because the evaluation imports no torch where FAISS has no GPU (evaluation/counted_gallery.py).
 
 A tile is multiplied, all its products are located among the thresholds of their rows by binary search, and
 the counts are read together. The host waits once for a tile without close products, and twice more otherwise,

@@ -8,8 +8,13 @@ import pytest
 
 from tests.oracles import transfer as oracle
 from unseen.evaluation.analysis import transfer
-from unseen.evaluation.analysis.average_precision import TIE, average_precision
-from unseen.evaluation.analysis.transfer import attribute_transfer, chance_ap, fit_ridge
+from unseen.evaluation.analysis.transfer import (
+    TIE,
+    attribute_transfer,
+    average_precision,
+    chance_ap,
+    fit_ridge,
+)
 
 COUNTS = {5: 4, 9: 7, 2: 1, 30: 5, 11: 6}
 

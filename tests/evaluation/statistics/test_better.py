@@ -17,9 +17,9 @@ from unseen.evaluation.statistics.better import (
     compare,
     decide,
     flips_of,
+    holm,
     judge,
 )
-from unseen.evaluation.statistics.holm import holm
 from unseen.evaluation.statistics.seeds import Average
 from unseen.evaluation.statistics.table import Table, of_queries, of_records
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tests.oracles import comparison as oracle
-from unseen.evaluation.statistics.holm import holm
+from unseen.evaluation.statistics.better import holm
 
 
 def test_holm_equals_the_step_down_procedure() -> None:

@@ -7,8 +7,7 @@ import pytest
 from tests.experiments.folds.protocol_runs import short, write_set
 from tests.training.jobs import job, recipe
 from unseen.data.shards import Shards
-from unseen.experiments.folds.fold_training import member_job, require_fold_data
-from unseen.experiments.folds.members import Member, require_members
+from unseen.experiments.folds.members import Member, member_job, require_fold_data, require_members
 from unseen.runtime.errors import UserError
 
 

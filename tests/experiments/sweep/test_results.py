@@ -17,7 +17,7 @@ from unseen.config.stages import SweepSettings
 from unseen.experiments.sweep.outputs import adopting_command, best_of, table, write_results, write_times
 from unseen.experiments.sweep.record import Trial, load, save
 from unseen.experiments.sweep.space import draw, trial_recipes
-from unseen.experiments.sweep.search import Recorder
+from unseen.experiments.sweep.sweep import Recorder
 from unseen.runtime.errors import UserError
 
 RATIO = "pooling.transport_ratio"
