@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from unseen.runtime.lazy import lazy
 
 if TYPE_CHECKING:
-    from unseen.poolings.positions import positions as positions_of
+    from unseen.poolings.map_pooling import positions as positions_of
     from unseen.poolings.settings import AveragePooling, Pooling
 else:
     __getattr__, __dir__ = lazy(__name__)

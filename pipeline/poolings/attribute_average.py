@@ -12,8 +12,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from unseen.poolings.positions import positions
-from unseen.poolings.transform import Transform
+from unseen.poolings.map_pooling import Transform, positions
 from unseen.poolings.unit_ball import clip
 
 

@@ -14,8 +14,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from unseen.poolings.map_pooling import MapPooling
-from unseen.poolings.positions import positions
+from unseen.poolings.map_pooling import MapPooling, positions
 
 _EPSILON = 1e-16
 

@@ -13,9 +13,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.functional import softplus
 
-from unseen.poolings.map_pooling import MapPooling
-from unseen.poolings.positions import positions
-from unseen.poolings.transform import Transform
+from unseen.poolings.map_pooling import MapPooling, Transform, positions
 
 
 class Delf(MapPooling):

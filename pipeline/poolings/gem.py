@@ -8,8 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from unseen.poolings.map_pooling import MapPooling
-from unseen.poolings.positions import positions
+from unseen.poolings.map_pooling import MapPooling, positions
 from unseen.runtime.device.precision import full_precision
 
 EPSILON = 1e-6

@@ -14,7 +14,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from unseen.poolings.gem import Gem
-from unseen.poolings.positions import positions
+from unseen.poolings.map_pooling import positions
 from unseen.poolings.projected_gsp import ProjectedGsp
 
 

@@ -16,7 +16,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from unseen.poolings.transform import Transform
+from unseen.poolings.map_pooling import Transform
 from unseen.runtime.device.precision import full_precision
 
 _FORMS = 4

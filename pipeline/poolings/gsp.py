@@ -13,7 +13,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from unseen.poolings.greedy_k_center import greedy_k_center
-from unseen.poolings.positions import positions
+from unseen.poolings.map_pooling import positions
 from unseen.poolings.transport import TransportPooling
 from unseen.poolings.transport_iteration import iteration_pooling
 from unseen.poolings.unit_ball import clip

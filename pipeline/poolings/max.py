@@ -3,8 +3,7 @@
 from jaxtyping import Float
 from torch import Tensor
 
-from unseen.poolings.map_pooling import MapPooling
-from unseen.poolings.positions import positions
+from unseen.poolings.map_pooling import MapPooling, positions
 
 
 class Max(MapPooling):

@@ -14,8 +14,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
-from unseen.poolings.positions import positions
-from unseen.poolings.transform import Transform
+from unseen.poolings.map_pooling import Transform, positions
 
 
 class Netvlad(nn.Module):

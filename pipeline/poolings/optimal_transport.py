@@ -17,9 +17,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from unseen.poolings.distances import distances
-from unseen.poolings.positions import positions
-from unseen.poolings.transform import Transform
+from unseen.poolings.map_pooling import Transform, positions
+from unseen.poolings.unit_ball import distances
 
 
 def sinkhorn(cost: Float[Tensor, "B M P"], epsilon: float, iterations: int) -> Float[Tensor, "B M P"]:

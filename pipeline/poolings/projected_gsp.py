@@ -10,8 +10,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from unseen.poolings.gsp import Gsp
-from unseen.poolings.positions import positions
-from unseen.poolings.transform import Transform
+from unseen.poolings.map_pooling import Transform, positions
 
 
 class ProjectedGsp(nn.Module):

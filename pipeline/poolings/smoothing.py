@@ -13,8 +13,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.functional import avg_pool2d
 
-from unseen.poolings.positions import positions
-from unseen.poolings.transform import Transform
+from unseen.poolings.map_pooling import Transform, positions
 from unseen.runtime.device.precision import full_precision
 
 

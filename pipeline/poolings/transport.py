@@ -27,8 +27,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import hardshrink
 
-from unseen.poolings.distances import SAME_PLACE
-from unseen.poolings.unit_ball import clip, clip_backward
+from unseen.poolings.unit_ball import SAME_PLACE, clip, clip_backward
 from unseen.runtime.device.host import reads_wait
 
 # Costs are in [0, 2], so that epsilon bounds the range of l. (epsilon, steps): the number of steps after

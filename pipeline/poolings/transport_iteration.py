@@ -24,7 +24,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import logsigmoid
 
-from unseen.poolings.distances import distances
+from unseen.poolings.unit_ball import distances
 
 
 def iterate(

@@ -9,8 +9,7 @@
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from unseen.poolings.positions import positions
-from unseen.poolings.transform import Transform
+from unseen.poolings.map_pooling import Transform, positions
 
 
 class Weldon(nn.Module):

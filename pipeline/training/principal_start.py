@@ -26,8 +26,8 @@ from unseen.methods.method import Method
 from unseen.methods.settings import Recipe
 from unseen.networks.coded_residual import CodedResidualBranches, CodedResidualTransform
 from unseen.poolings.attribute_average import AttributeAverage
+from unseen.poolings.map_pooling import Transform
 from unseen.poolings.projected_gsp import ProjectedGsp
-from unseen.poolings.transform import Transform
 from unseen.runtime.errors import UserError
 from unseen.training.step import to_pixels
 

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from unseen.methods.embedding import EmbeddingMethod
 from unseen.methods.explain.weights import PositionWeights
-from unseen.poolings.distances import distances
 from unseen.poolings.gsp import Gsp
+from unseen.poolings.unit_ball import distances
 
 
 def transported(
