@@ -45,7 +45,7 @@ def clean(yes: bool, states: bool, clones: Sequence[Path] = ()) -> list[str]:
         cache = Path(repo.cache.local.path)
         is_shared = not clones and not cache.resolve().is_relative_to(Path(repo.dvc_dir).resolve())
         unneeded = Unneeded((), 0) if is_shared else unneeded_cache(repo, others)
-        _print(listing(cache, None if is_shared else unneeded))
+        sys.stdout.writelines(f"{line}\n" for line in listing(cache, None if is_shared else unneeded))
         removable = [LOGS, *(path for path in _children(STATE) if states and path != LOGS)]
         if not yes and not _confirmed(unneeded.size + sum(map(size_of, removable))):
             return ["Nothing was removed."]
@@ -131,11 +131,6 @@ def mebibytes(size: int) -> str:
 
 def _children(path: Path) -> list[Path]:
     return sorted(child for child in path.glob("*") if child.is_dir())
-
-
-def _print(lines: Iterator[str]) -> None:
-    for line in lines:
-        sys.stdout.write(f"{line}\n")
 
 
 def _confirmed(size: int) -> bool:

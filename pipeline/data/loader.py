@@ -69,7 +69,7 @@ class TrainLoader:
     Threads, workers and restarts do not change them. `rows` are the row ids to train on and `labels` their
     labels, both in the order of the labels of the sampler. Rank `rank` of `world` gets the slice [rank B /
     world, (rank + 1) B / world) of each global batch. `pinned`: images are written into memory from which a
-    GPU copies. Raises UserError if B is not divisible by `world`.
+    GPU copies. `world` divides B (training/job.py, check_world).
     """
 
     def __init__(
@@ -85,14 +85,6 @@ class TrainLoader:
         pinned: bool = False,
     ) -> None:
         size = sampler.batch.size
-        if size % world:
-            divisors = [n for n in range(1, size + 1) if size % n == 0]
-            batch = sampler.batch
-            raise UserError(
-                f"A global batch of {batch.classes} x {batch.images_per_class} = {size} images "
-                f"is not divisible by {world} workers.",
-                f"Set train.workers to one of {divisors}, or change batch.classes.",
-            )
         if not 0 <= rank < world:
             raise ValueError(f"rank {rank} of {world} workers")
         self.shards, self.rows, self.labels = shards, rows, labels

@@ -166,13 +166,14 @@ class Shards:
         return left, top, right, bottom
 
     def extra(self, name: str) -> pa.Table:
-        """The table `name`.parquet of the data set. Raises UserError if there is none."""
+        """The table `name`.parquet of the data set. Raises UserError for a missing or damaged one."""
         file, extras = f"{name}.parquet", self.manifest.get("extras", {})
         if file not in extras:
             raise UserError(
                 f"{self.directory} has no {file}; it has: {', '.join(extras) or 'none'}.", self._remedy
             )
-        return self._read_table(file, extras[file])
+        self._require_sha256(self.directory / file, extras[file])
+        return self._reading(file, partial(pq.read_table, memory_map=False))
 
     def image(self, row: int) -> UInt8[np.ndarray, " size"]:
         """The encoded bytes of a row, a read-only view of the mapped file.
@@ -265,12 +266,6 @@ class Shards:
             path, names = self.directory / "index.parquet", ", ".join(sorted(missing))
             raise UserError(f"{path} is damaged: it has no column {names}.", self._remedy)
         return table
-
-    def _read_table(self, name: str, expected: str) -> pa.Table:
-        """A Parquet file of the data set. Raises UserError if it is damaged: of another sha256 than
-        `expected`, or unreadable."""
-        self._require_sha256(self.directory / name, expected)
-        return self._reading(name, partial(pq.read_table, memory_map=False))
 
     def _reading(self, name: str, read: Callable[[Path], Any]) -> Any:
         """`read` of a shard, or of a Parquet file with the sha256 of the manifest. Raises UserError if it is

@@ -66,10 +66,7 @@ def fold_bounds(classes: int, folds: int = FOLDS) -> tuple[int, ...]:
 
 
 def validation_classes(model: int, classes: int, folds: int = FOLDS) -> range:
-    """The block of classes that model 1 .. F is validated on. Raises UserError as `fold_bounds` does, and
-    ValueError for another model."""
-    if not 1 <= model <= folds:
-        raise ValueError(f"models are numbered 1 to {folds}, got {model}")
+    """The block of classes that model 1 .. F is validated on. Raises UserError as `fold_bounds` does."""
     bounds = fold_bounds(classes, folds)
     return range(bounds[folds - model], bounds[folds - model + 1])
 

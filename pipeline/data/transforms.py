@@ -135,7 +135,8 @@ def crop_for_testing(
 
     With fit `shorter` the shorter side becomes `input.resize`, otherwise both sides; None: `input.size`.
     """
-    _planes(centre_crop(picture, input, resized), out)
+    # several times as fast as NumPy's transposed copy
+    cv2.split(centre_crop(picture, input, resized), [out[0], out[1], out[2]])
 
 
 def cut_out(
@@ -193,8 +194,3 @@ def _image_of(picture: UInt8[np.ndarray, "H W 3"]) -> UInt8[torch.Tensor, "1 3 H
     """A view as a batch of torch. The batch axis is added by torch: with one of NumPy, torch would not
     recognise that the pixels are interleaved."""
     return torch.from_numpy(picture).unsqueeze(0).permute(0, 3, 1, 2)
-
-
-def _planes(pixels: UInt8[np.ndarray, "S S 3"], out: UInt8[np.ndarray, "3 S S"]) -> None:
-    """Writes interleaved pixels as planes; this is several times as fast as NumPy's transposed copy."""
-    cv2.split(pixels, [out[0], out[1], out[2]])

@@ -81,8 +81,6 @@ def rank_blocks(
     """
     order.check_finite(queries, query_ids, "query")
     order.check_finite(gallery, gallery_ids, "gallery")
-    if not len(gallery):
-        raise ValueError("the gallery is empty")
     table = _sorted(query_ids, query_labels, gallery, gallery_ids, gallery_labels)
     relevant = table.last - table.first - (table.itself >= 0)
     turn = np.lexsort((table.first, relevant))

@@ -22,9 +22,10 @@ from unseen.config.recipe_files import ROOT as RECIPES
 from unseen.config.recipe_files import published as published_recipes
 from unseen.config.stages import Axis
 from unseen.config.study_row import StudyRow, StudySet, replaced_by_small
-from unseen.experiments.printed import PAPERS, Row
+from unseen.experiments.printed.model import PAPERS, Row
 from unseen.experiments.printed.model import rows as printed_rows
 from unseen.experiments.study import Study
+from unseen.experiments.sweep.space import values_of
 from unseen.runtime.errors import UserError
 from unseen.runtime.setting_names import checked_name, suggestion
 
@@ -318,10 +319,7 @@ def _drafts(item: Catalogued) -> Iterator[tuple[str, str, StudyRow, str | None]]
 def _points(space: dict[str, Axis]) -> Iterator[dict[str, Any]]:
     """Every combination of the grids; tied fields have equal values. One empty point without grids."""
     for values in itertools.product(*(axis.grid or () for axis in space.values())):
-        point: dict[str, Any] = {}
-        for (field, axis), value in zip(space.items(), values, strict=True):
-            point |= dict.fromkeys((field, *axis.tied), value)
-        yield point
+        yield values_of(space, values)
 
 
 def _of_table(item: Catalogued) -> Iterator[tuple[str, str, str, dict[str, Any], str | None]]:

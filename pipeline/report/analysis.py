@@ -1,6 +1,5 @@
 """The analysis stage's numbers and curves of one data set, numbers as means over seeds."""
 
-import csv
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,6 +9,7 @@ from typing import Any
 from unseen.evaluation.analysis.analyze import COLUMNS
 from unseen.report.report_data import ReportData
 from unseen.report.words import decimals, percent, span
+from unseen.runtime.text import write_csv
 
 NETWORKS = ("selected", "untrained")
 Means = Mapping[str, float | None]
@@ -91,9 +91,5 @@ def match_errors(points: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
 def write_analysis(report_data: ReportData, path: Path) -> None:
     """Writes the measures of all runs, a row for each run and network, as CSV. An undefined measure is an
     empty cell."""
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
-        writer.writeheader()
-        for network in report_data.analysis:
-            row = network["row"]
-            writer.writerow({name: "" if row[name] is None else row[name] for name in COLUMNS})
+    rows = (network["row"] for network in report_data.analysis)
+    write_csv(path, [COLUMNS, *([row[name] for name in COLUMNS] for row in rows)])

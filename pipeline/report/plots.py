@@ -1,6 +1,5 @@
 """The files of data/plots for `dvc plots` and `dvc metrics`: one curve per file."""
 
-import csv
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -9,6 +8,7 @@ import pyarrow as pa
 
 from unseen.report.report_data import ReportData
 from unseen.runtime.sealed import write_sealed
+from unseen.runtime.text import write_csv
 
 
 def write_plots(data: ReportData, directory: Path) -> None:
@@ -51,7 +51,4 @@ def recall_curve(queries: pa.Table) -> list[tuple[int, float]]:
 
 def _write(path: Path, header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    with open(path, "w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(header)
-        writer.writerows(rows)
+    write_csv(path, [header, *rows])

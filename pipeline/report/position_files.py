@@ -5,7 +5,6 @@ A row of the picture is a query: the image, then the maps of the section of the 
 (pipeline/report/sections/positions.py) in their order.
 """
 
-import csv
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from unseen.report.heat_maps import data_uri
 from unseen.report.report_data import ReportData
 from unseen.report.sections.positions import chosen
 from unseen.runtime.names import text_cell
+from unseen.runtime.text import write_csv
 
 SIZE, GAP, TEXT = 224, 12, 34  # pixels: longer side of a picture, between pictures, height of a caption
 HEADER = ("row_id", "source", "map", "reference", "row", "column", "weight", "prototype")
@@ -31,8 +31,7 @@ def write_positions(report_data: ReportData, directory: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         picture = svg(report_data.shards[dataset], positions, f"{method} on {dataset}")
         (folder / f"{method}.svg").write_text(picture, encoding="utf-8")
-        with (folder / f"{method}.csv").open("w", newline="", encoding="utf-8") as file:
-            csv.writer(file, lineterminator="\n").writerows([HEADER, *csv_rows(positions)])
+        write_csv(folder / f"{method}.csv", [HEADER, *csv_rows(positions)])
 
 
 def svg(shards: Shards, positions: Positions, title: str) -> str:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from unseen.config.inputs import StudyInputs
-from unseen.experiments.printed import PLAIN, Number
+from unseen.experiments.printed.model import PLAIN, Number
 from unseen.report.comparison import Pair
 from unseen.report.words import name_of
 

@@ -7,10 +7,9 @@ our highest mean are bold, except in columns of numbers of order one, of which n
 printed numbers has ours alone. The CSV also has the comparison of each row with the control of the study.
 """
 
-import csv
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,6 +22,7 @@ from unseen.report.study_table import study_table
 from unseen.report.words import name_of
 from unseen.runtime.names import text_cell
 from unseen.runtime.progress import track
+from unseen.runtime.text import write_csv
 
 _SPECIAL = {
     "\\": r"\textbackslash{}",
@@ -114,30 +114,35 @@ def write_document(tables: Sequence[StudyTable], directory: Path) -> None:
     places = [place for table in tables for place in _places(table)]
     rows = list(dict.fromkeys(row for place in places for row in place.cells))
     rows += dict.fromkeys(row for place in places for row in place.gains)
-    with (directory / "table.csv").open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        conditions = {table.dataset: _lines(table) for table in tables if table.is_printed}
-        heads = [f"{place.title} {part}" for place in places for part in place.parts]
-        heads += [f"{dataset} differing conditions" for dataset in conditions]
-        compared = [table for table in tables if table.verdicts]
-        for table in compared:
-            of_control = f"{table.dataset} {name_of(table.study.metric)} against {table.control}"
-            heads += [f"{of_control} {part}" for part in ("difference", "low", "high", "p", "verdict")]
-        methods = {label: line.method for table in tables for label, line in _lines(table).items()}
-        writer.writerow(["row", "method", *map(text_cell, heads)])
-        for row in rows:
-            texts = [place.texts_of_parts(row)[part] for place in places for part in place.parts]
-            for lines in conditions.values():
-                texts.append(text_cell("; ".join(lines[row].differences)) if row in lines else "")
-            for table in compared:
-                texts += _verdict(table.verdicts.get(methods.get(row) or ""))
-            writer.writerow([text_cell(row), methods.get(row) or "", *texts])
+    write_csv(directory / "table.csv", _cells(tables, places, rows))
     study = tables[0].study
     item = f"{papers()[study.paper]} {study.item}: " if study.paper else ""
     explained = _CAPTION if any("paper" in place.sides for place in places) else _UNPRINTED
     caption = f"{item}{' '.join(study.title.split())}. {explained}"
     (directory / "table.md").write_text(_markdown(caption, places, rows), encoding="utf-8")
     (directory / "table.tex").write_text(_latex(caption, study.name, places, rows), encoding="utf-8")
+
+
+def _cells(
+    tables: Sequence[StudyTable], places: Sequence[Place], rows: Sequence[str]
+) -> Iterator[Sequence[str]]:
+    """The rows of the CSV."""
+    conditions = {table.dataset: _lines(table) for table in tables if table.is_printed}
+    heads = [f"{place.title} {part}" for place in places for part in place.parts]
+    heads += [f"{dataset} differing conditions" for dataset in conditions]
+    compared = [table for table in tables if table.verdicts]
+    for table in compared:
+        of_control = f"{table.dataset} {name_of(table.study.metric)} against {table.control}"
+        heads += [f"{of_control} {part}" for part in ("difference", "low", "high", "p", "verdict")]
+    methods = {label: line.method for table in tables for label, line in _lines(table).items()}
+    yield ["row", "method", *map(text_cell, heads)]
+    for row in rows:
+        texts = [place.texts_of_parts(row)[part] for place in places for part in place.parts]
+        for lines in conditions.values():
+            texts.append(text_cell("; ".join(lines[row].differences)) if row in lines else "")
+        for table in compared:
+            texts += _verdict(table.verdicts.get(methods.get(row) or ""))
+        yield [text_cell(row), methods.get(row) or "", *texts]
 
 
 def _verdict(pair: Pair | None) -> list[str]:

@@ -11,7 +11,7 @@ from typing import Any
 
 from unseen.config.inputs import StudyInputs, StudyRowInputs
 from unseen.experiments.catalogue import printed_key
-from unseen.experiments.printed import Number, Row
+from unseen.experiments.printed.model import Number, Row
 from unseen.experiments.printed.model import rows as printed_rows
 from unseen.report.report_data import ReportData
 from unseen.report.sections.published import ENSEMBLES, UNITS, OurNumbers, differences, numbers_of, unstated

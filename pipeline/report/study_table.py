@@ -14,7 +14,7 @@ from scipy.stats import spearmanr
 from unseen.config.inputs import StudyInputs
 from unseen.config.place import at
 from unseen.experiments.catalogue import printed_key
-from unseen.experiments.printed import Row
+from unseen.experiments.printed.model import Row
 from unseen.report.comparison import compare_rows
 from unseen.report.joint_intervals import joint_intervals
 from unseen.report.recipes import text

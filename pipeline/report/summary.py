@@ -117,13 +117,11 @@ def best_method(summary: Summary, metric: str) -> Best | None:
         return None
     best, highest = max(values, key=lambda pair: pair[1].value)
     overlapping = tuple(
-        method for method, value in values if method != best and not _is_above(highest, value)
+        method
+        for method, value in values
+        if method != best and (highest.low is None or value.high is None or highest.low <= value.high)
     )
     return Best(best, metric, highest, overlapping)
-
-
-def _is_above(value: Value, other: Value) -> bool:
-    return value.low is not None and other.high is not None and value.low > other.high
 
 
 def own_metrics(file: Mapping[str, Any]) -> list[str]:

@@ -1,6 +1,8 @@
-"""Tables of plain text, for the terminal."""
+"""Tables of plain text: for the terminal, and as CSV."""
 
-from collections.abc import Collection, Iterator, Sequence
+import csv
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from pathlib import Path
 
 
 def aligned(rows: Sequence[Sequence[str]], right: Collection[int] = ()) -> Iterator[str]:
@@ -15,3 +17,9 @@ def aligned(rows: Sequence[Sequence[str]], right: Collection[int] = ()) -> Itera
             for column, (cell, width) in enumerate(cells)
         )
         yield "  ".join(texts).rstrip()
+
+
+def write_csv(path: Path, rows: Iterable[Sequence[object]]) -> None:
+    """Writes rows, the names of the columns first, as CSV in UTF-8 with line feeds."""
+    with path.open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file, lineterminator="\n").writerows(rows)

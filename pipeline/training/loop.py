@@ -105,7 +105,7 @@ def _begin_epoch(run: TrainingRun) -> int:
     return min(run.length, (epoch + 1) * sampler.steps_per_epoch)
 
 
-def _train_until(run: TrainingRun, stop: int, report: Report | None, progress: Progress | None) -> None:
+def _train_until(run: TrainingRun, stop: int, report: Report | None, progress: Progress) -> None:
     """Takes the steps before `stop`, or fewer if validations bring no gain.
 
     The numbers of a step are read after the next step is queued, so that a GPU does not wait for the host;
@@ -134,15 +134,14 @@ def _train_until(run: TrainingRun, stop: int, report: Report | None, progress: P
             with run.clock.phase("step"):
                 for each in filter(None, (unread, submitted if reads_all else None)):
                     step = _numbers(run, each)
-                    record.add(step)
+                    history.add(record.window, step)
                     note = _note(step, run)
             unread = None if reads_all else submitted
             if row_ends:
                 _end_row(run, submitted.learning_rate, report)
             elif saves:
                 save(run)
-            if progress is not None:
-                progress.advance(run.recipe.batch.size, note)
+            progress.advance(run.recipe.batch.size, note)
         if ends:
             save(run)
 
@@ -245,12 +244,10 @@ def _end(run: TrainingRun) -> None:
         remove_states(run.state)
 
 
-def _progress(run: TrainingRun) -> contextlib.AbstractContextManager[Progress | None]:
-    if run.worker.rank != 0:
-        return contextlib.nullcontext()
+def _progress(run: TrainingRun) -> Progress:
     size = run.recipe.batch.size
     label = f"{'refit' if run.record.is_refit else 'train'} {run.job.name}"
-    progress = Progress(label, run.length * size, "images")
+    progress = Progress(label if run.worker.rank == 0 else None, run.length * size, "images")
     progress.resume_at(run.record.iteration * size)
     return progress
 

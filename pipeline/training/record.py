@@ -7,7 +7,6 @@ from torch import Tensor
 
 from unseen.methods.settings import Training
 from unseen.training import history
-from unseen.training.step import Step
 
 
 @dataclass
@@ -37,10 +36,6 @@ class Record:
     def length(self, training: Training) -> int:
         """The largest number of steps of this phase."""
         return self.best_iteration if self.is_refit else training.iterations
-
-    def add(self, step: Step) -> None:
-        """Adds the numbers of a finished step to the row of the history that is open."""
-        history.add(self.window, step)
 
     def finished(self, training: Training) -> bool:
         """Whether all steps of this phase are done, or `patience` validations brought no gain."""

@@ -1,6 +1,5 @@
 """Embeddings of images by the network in its present state, on all workers together."""
 
-import contextlib
 import math
 from dataclasses import dataclass
 
@@ -48,9 +47,8 @@ class RowEmbedder:
         device, embeddings = self.worker.device, torch.zeros(longest, self.method.dim)
         threads, pinned = self.worker.loader_threads, device.type == "cuda"
         loader = EvalLoader(self.shards, share, self.recipe.input, BATCH, threads, pinned)
-        visible = label is not None and self.worker.rank == 0
         self.method.eval()
-        with Progress(str(label), len(share), "images") if visible else contextlib.nullcontext() as progress:
+        with Progress(label if self.worker.rank == 0 else None, len(share), "images") as progress:
             for embedded in embed_rows(self._vectors, loader, device, progress):
                 embeddings[: len(share)] = torch.from_numpy(embedded)
         self.method.train()

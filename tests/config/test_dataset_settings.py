@@ -10,7 +10,7 @@ from unseen.config.recipe_files import published
 from unseen.config.resolve import ensemble_settings, evaluate_settings
 from unseen.config.stages import EnsembleBlock, EnsembleSettings
 from unseen.evaluation.settings import EvaluateBlock, EvaluateSettings
-from unseen.experiments.printed import rows
+from unseen.experiments.printed.model import rows
 
 RECALL_AT = {
     "cub": (1, 2, 4, 8),  # CRT table 3

@@ -14,7 +14,7 @@ from unseen.config.inputs import Form, StudyInputs, StudyRowInputs
 from unseen.evaluation.statistics.better import holm
 from unseen.experiments.catalogue import printed as printed_rows
 from unseen.experiments.catalogue import studies
-from unseen.experiments.printed import Number
+from unseen.experiments.printed.model import Number
 from unseen.report.comparison import control_of
 from unseen.report.report_data import ReportData
 from unseen.report.study_cells import Cell, Column, Line, Ours, Point, StudyTable

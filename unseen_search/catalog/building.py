@@ -88,8 +88,15 @@ def build(
     photos, output = Path(photos), Path(output)
     lock = exclusive(beside(output, f".{output.resolve().name}.lock"), f"builds {output}")
     with lock, unwritable_is_an_error(output):
-        settings = _Settings(skip_damaged, index, labels, processes, workers, remove, onnx)
-        return _build(photos, output, model, precision, settings)
+        restore_directory(output)
+        if output.exists() and not _is_catalog(output) and not is_free(output):
+            problem = f"{output} exists and is not a catalog."
+            raise UserError(problem, "Choose another directory, or remove it.")
+        with _scratch(output):
+            source, model_name = _model(output, model)
+            embedder = Embedder(source, _precision(output, precision))
+            settings = _Settings(skip_damaged, index, labels, processes, workers, remove, onnx)
+            return _build(photos, output, embedder, model_name, settings)
 
 
 @dataclass(frozen=True)
@@ -105,26 +112,7 @@ class _Settings:
     onnx: bool | None
 
 
-def _build(
-    photos: Path,
-    output: Path,
-    model: Path | Network | None,
-    precision: Precision | Literal["auto"] | None,
-    settings: _Settings,
-) -> Catalog:
-    restore_directory(output)
-    if output.exists() and not _is_catalog(output) and not is_free(output):
-        raise UserError(f"{output} exists and is not a catalog.", "Choose another directory, or remove it.")
-    with _scratch(output):
-        source, model_name = _model(output, model)
-        return _build_with(
-            photos, output, Embedder(source, _precision(output, precision)), model_name, settings
-        )
-
-
-def _build_with(
-    photos: Path, output: Path, embedder: Embedder, model_name: str, settings: _Settings
-) -> Catalog:
+def _build(photos: Path, output: Path, embedder: Embedder, model_name: str, settings: _Settings) -> Catalog:
     require_distinct(embedder)
     fingerprint = embedder.fingerprint()
     earlier = _earlier(output)

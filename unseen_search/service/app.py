@@ -211,7 +211,7 @@ def create_app(directory: Path, settings: ServiceSettings) -> FastAPI:
         given = await photos_of(request, settings)
         for photo in given:
             try:
-                answer = await in_turn(partial(_found, current, photo, settings, k))
+                answer = await in_turn(partial(_find, current, photo, settings, k))
             except HTTPException as error:
                 if len(given) > 1:
                     error.detail = f"Photo {len(answers) + 1} of {len(given)}: {error.detail}"
@@ -341,14 +341,10 @@ def _stored_photo(state: State, fingerprint: str, row: int) -> bytes:
         raise HTTPException(410, f"{error}.") from None
 
 
-def _found(current: Current, photo: bytes, settings: ServiceSettings, k: int) -> Found:
-    return _find(current, _checked(photo, settings), k)
-
-
-def _find(current: Current, photo: bytes, k: int) -> Found:
-    state = current.get()
+def _find(current: Current, photo: bytes, settings: ServiceSettings, k: int) -> Found:
+    checked, state = _checked(photo, settings), current.get()
     start = time.perf_counter()
-    (answer,) = state.catalog.identify([photo], k, state.threshold)
+    (answer,) = state.catalog.identify([checked], k, state.threshold)
     return Found(
         unknown=answer.unknown,
         rule=state.catalog.rule if state.threshold is None else state.threshold.rule,

@@ -15,7 +15,7 @@ from unseen.data.ingest.collection import Collection, require_usable
 from unseen.data.ingest.ingest import collection_of
 from unseen.data.ingest.prepare import prepare
 from unseen.data.ingest.settings import OutsideSource
-from unseen.data.sampler import Draw, make_sampler
+from unseen.data.sampler import make_sampler
 from unseen.data.settings import Batch, Input
 from unseen.data.transforms import OutsideTransform
 
@@ -32,7 +32,7 @@ def batches(batch: Batch) -> None:
     steps = range(2 * min(first.steps_per_epoch, 8))
     upwards = [first.draw(step) for step in steps]
     downwards = [second.draw(step) for step in reversed(steps)][::-1]
-    differ = [step for step in steps if not _equal(upwards[step], downwards[step])]
+    differ = [step for step in steps if not all(map(np.array_equal, upwards[step], downwards[step]))]
     require(not differ, f"Two samplers draw different batches for the steps {differ}.", _PURE)
 
 
@@ -85,7 +85,3 @@ def readings(source: OutsideSource) -> None:
 def _collection(source: OutsideSource) -> Iterator[Collection]:
     with TemporaryDirectory() as scratch:
         yield collection_of(source, Path(scratch))
-
-
-def _equal(first: Draw, second: Draw) -> bool:
-    return all(map(np.array_equal, first, second))

@@ -1,6 +1,7 @@
 """Commands of the published recipes and data sets. They work in the directory of the project."""
 
 import sys
+from functools import partial
 
 import click
 
@@ -8,15 +9,7 @@ from unseen.cli.commands.examples import Examples
 from unseen.runtime.stage import PACKAGE, enter_project, in_project
 
 
-def _datasets(_: click.Context, __: click.Parameter, incomplete: str) -> list[str]:
-    return _recipe_names("datasets", incomplete)
-
-
-def _methods(_: click.Context, __: click.Parameter, incomplete: str) -> list[str]:
-    return _recipe_names("methods", incomplete)
-
-
-def _recipe_names(kind: str, incomplete: str) -> list[str]:
+def _recipe_names(_: click.Context, __: click.Parameter, incomplete: str, kind: str) -> list[str]:
     """The published recipes whose names begin with `incomplete`."""
     names = sorted(path.stem for path in (PACKAGE / "recipes" / kind).glob("*.yaml"))
     return [name for name in names if name.startswith(incomplete) and not name.startswith("_")]
@@ -29,8 +22,8 @@ def _recipe_names(kind: str, incomplete: str) -> list[str]:
     unseen recipe parts gsp --diff HEAD
     """,
 )
-@click.argument("dataset", shell_complete=_datasets)
-@click.argument("method", shell_complete=_methods)
+@click.argument("dataset", shell_complete=partial(_recipe_names, kind="datasets"))
+@click.argument("method", shell_complete=partial(_recipe_names, kind="methods"))
 @click.option(
     "--diff",
     "revision",
@@ -62,7 +55,7 @@ def recipe(dataset: str, method: str, revision: str | None) -> None:
     unseen data sop /data/sop
     """,
 )
-@click.argument("dataset", shell_complete=_datasets)
+@click.argument("dataset", shell_complete=partial(_recipe_names, kind="datasets"))
 @click.argument("directory", required=False)
 def data(dataset: str, directory: str | None) -> None:
     """Download the published files of a data set.

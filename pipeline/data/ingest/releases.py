@@ -10,6 +10,13 @@ from ruamel.yaml import YAML
 from unseen.runtime.errors import UserError
 from unseen.runtime.settings import as_json
 
+ARCHIVES = (".tar.gz", ".tgz", ".tar", ".zip")  # suffixes
+
+
+def archive_stem(name: str) -> str:
+    """The name of a file without the suffix of an archive."""
+    return name.removesuffix(next(filter(name.endswith, ARCHIVES), ""))
+
 
 @dataclass(frozen=True)
 class PublishedFile:
@@ -28,10 +35,7 @@ class PublishedFile:
     def stem(self) -> str:
         """The name without the suffix of an archive. It identifies the archive also if it was packed again in
         another format."""
-        name = self.name
-        for suffix in (".tar.gz", ".tgz", ".tar", ".zip"):
-            name = name.removesuffix(suffix)
-        return name
+        return archive_stem(self.name)
 
     def description(self) -> str:
         """`CUB_200_2011.tgz (1,150,585,339 bytes, md5 97ee...)`."""

@@ -32,11 +32,6 @@ def class_means(
     """Mean of the unit rows of each class, not normalised. Labels are 0 .. C - 1, each with a row."""
     means = np.zeros((classes, embeddings.shape[1]))
     for rows, x in unit_blocks(embeddings):
-        means += _indicator(label[rows], classes) @ x
+        places = (label[rows], np.arange(len(x)))  # of a 1 in C x n: the class of each row
+        means += csr_matrix((np.ones(len(x)), places), shape=(classes, len(x))) @ x
     return means / np.bincount(label, minlength=classes)[:, None]
-
-
-def _indicator(label: Int[np.ndarray, " n"], classes: int) -> csr_matrix:
-    """C x n, 1 where the class of the column is the row."""
-    n = len(label)
-    return csr_matrix((np.ones(n), (label, np.arange(n))), shape=(classes, n))

@@ -53,11 +53,7 @@ def spectrum(embeddings: Float[np.ndarray, "N D"]) -> Spectrum:
     for _, block in unit_blocks(embeddings):
         factor = qr(np.vstack((factor, block)), mode="r", check_finite=False)[0][:dim]
     values = np.linalg.svd(factor, compute_uv=False)[: min(n, dim)]
-    return _floored(values, float(np.finfo(embeddings.dtype).eps))
-
-
-def _floored(values: Float[np.ndarray, " d"], resolution: float) -> Spectrum:
-    floor = resolution * values[0]
+    floor = float(np.finfo(embeddings.dtype).eps) * values[0]
     raised = np.maximum(values, floor)
     return Spectrum(raised / raised.sum(), int((values < floor).sum()))
 

@@ -1,6 +1,5 @@
 """The outputs of a sweep: a table of all trials, the best values and the command that adopts them."""
 
-import csv
 import json
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ from unseen.experiments.sweep.space import Values
 from unseen.runtime.errors import UserError
 from unseen.runtime.files import atomic_directory, write_json
 from unseen.runtime.sealed import write_digests
-from unseen.runtime.text import aligned
+from unseen.runtime.text import aligned, write_csv
 
 
 def best_of(trials: list[Trial], metric: str) -> list[Trial]:
@@ -63,10 +62,7 @@ def write_times(path: Path, trials: list[Trial]) -> None:
 def write_trials(path: Path, trials: list[Trial], metric: str) -> None:
     """Writes trials.csv, one line for each trial."""
     rows = [row_of(trial, metric) for trial in trials]
-    with open(path, "w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
+    write_csv(path, [[*rows[0]], *([*row.values()] for row in rows)])
 
 
 def row_of(trial: Trial, metric: str) -> dict[str, Any]:

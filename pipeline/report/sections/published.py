@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from unseen.config.place import ABSENT, at
-from unseen.experiments.printed import PLAIN, Number, Row, papers, published
+from unseen.experiments.printed.model import PLAIN, Number, Row, papers, published
 from unseen.report.dataset import DataSet, MethodStyle
 from unseen.report.networks import PROTOCOLS, protocol_of, protocols
 from unseen.report.recipes import changes_of

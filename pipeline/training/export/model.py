@@ -164,10 +164,7 @@ def embed_images(
         values = (outputs.embedding, outputs.attributes)
         return tuple(each.float() for each in values if each is not None)
 
-    with (
-        Progress(label, len(loader.rows), "images") if label else contextlib.nullcontext() as progress,
-        _full_precision(),
-    ):
+    with Progress(label, len(loader.rows), "images") as progress, _full_precision():
         outputs = embed_rows(forward, loader, device, progress)
     embedding, *attributes = outputs or (np.empty((0, method.dim), np.float32),)
     return Embedded(embedding, attributes[0] if attributes else None)

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from tools.docs.published import markdown
-from unseen.experiments.printed import papers
+from unseen.experiments.printed.model import papers
 
 DOCUMENT = Path(__file__).resolve().parents[3] / "docs/published.md"
 

@@ -9,8 +9,7 @@ import pytest
 from pydantic import ValidationError
 
 import unseen.experiments.printed
-from unseen.experiments.printed import PAPERS, papers, published, rows
-from unseen.experiments.printed.model import read
+from unseen.experiments.printed.model import PAPERS, papers, published, read, rows
 from unseen.runtime.errors import UserError
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -9,7 +9,7 @@ import pytest
 
 from tests.params import resolve
 from unseen.config.document import Params
-from unseen.experiments.printed import Row, rows
+from unseen.experiments.printed.model import Row, rows
 from unseen.methods.settings import BaselineRecipe, CrtRecipe, GspRecipe, Recipe
 from unseen.networks.weights import published_weights
 

@@ -5,7 +5,7 @@ from itertools import combinations, pairwise
 
 import pytest
 
-from unseen.experiments.printed import Row, papers, rows
+from unseen.experiments.printed.model import Row, papers, rows
 
 ROWS = rows()
 

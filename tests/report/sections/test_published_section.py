@@ -11,7 +11,7 @@ import pytest
 from tests.params import resolve
 from tests.report.page_reader import Element
 from unseen.config.document import Params
-from unseen.experiments.printed import Row, published
+from unseen.experiments.printed.model import Row, published
 from unseen.report.dataset import styles_of
 from unseen.report.report_data import ReportData, RunResults
 from unseen.report.sections.published import merged, published_tables

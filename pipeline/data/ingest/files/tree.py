@@ -12,8 +12,10 @@ from pathlib import Path, PurePosixPath
 from unseen.data.ingest.files.archive import PIECE, Packed, Zip, is_hidden
 from unseen.data.ingest.files.tarball import Tarball
 from unseen.data.ingest.releases import (
+    ARCHIVES,
     Published,
     PublishedFile,
+    archive_stem,
     missing_data_error,
     published_details,
     registry_key,
@@ -22,7 +24,6 @@ from unseen.data.ingest.sources.folder import Directory
 from unseen.runtime.errors import UserError
 from unseen.runtime.files import unwritable_is_an_error
 
-_SUFFIXES = (".zip", ".tgz", ".tar.gz", ".tar")
 _LISTED = 3  # missing files that an error lists
 
 
@@ -84,8 +85,8 @@ class Tree:
             self._packed.append((prefix, files))
         self._names.update(added)
         by_stem = {file.stem: file for file in self._published.files if file.unpacked}
-        for name in added:
-            file = by_stem.get(_stem(name))
+        for name in filter(lambda name: name.endswith(ARCHIVES), added):
+            file = by_stem.get(archive_stem(PurePosixPath(name).name))
             if file is None or is_hidden(name):
                 continue
             folder = name[: name.rfind("/") + 1]
@@ -177,9 +178,3 @@ def open_archive(path: Path, scratch: Path, files: Iterable[PublishedFile] = ())
         if details:
             details += f" The file has {path.stat().st_size:,} bytes."
         raise UserError(error.what, error.remedy + details) from error
-
-
-def _stem(name: str) -> str:
-    """`img` of `Img/img.zip`; empty if the name has no suffix of an archive."""
-    file_name = PurePosixPath(name).name
-    return next((file_name.removesuffix(suffix) for suffix in _SUFFIXES if file_name.endswith(suffix)), "")

@@ -74,7 +74,10 @@ def collection(source: Sfm120kSource, scratch: Path) -> Collection:
     facts = {
         "published": published.title,
         "pairs": {split: len(part.queries) for split, part in parts.items()},
-        "pairs_across_models": {split: _pairs_across_models(part) for split, part in parts.items()},
+        "pairs_across_models": {
+            split: int((part.models[part.queries] != part.models[part.positives]).sum())
+            for split, part in parts.items()
+        },
     }
     return Collection(str(root), pictures, images.read, facts, {"pairs": _pairs(parts)})
 
@@ -98,11 +101,6 @@ def _part(part: Node) -> Part:
             part.remedy,
         )
     return Part([path_of(cid) for cid in cids], models, queries, positives)
-
-
-def _pairs_across_models(part: Part) -> int:
-    """The number of pairs whose images are of different models."""
-    return int((part.models[part.queries] != part.models[part.positives]).sum())
 
 
 def _pairs(parts: dict[str, Part]) -> Callable[[RowOf], pa.Table]:
