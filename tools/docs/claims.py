@@ -4,14 +4,14 @@ networks, on photos. `python -m tools.docs.claims > docs/claims.md`."""
 import math
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from statistics import fmean
 from textwrap import wrap
 from typing import get_args
 
 from tools.docs.markdown import wrapped
 from unseen.experiments.claims.claim import OF_CLASSES, Claim, Claims, claims
-from unseen.experiments.claims.results import Comparison, Effect, Results, Verdict, load, read
+from unseen.experiments.claims.results import CellResult, Comparison, Effect, Floor, Results, Verdict, load, read
 from unseen.experiments.claims.run import arms_of, change
 from unseen.experiments.claims.state import NOT_RUN, state_of, whole_state_of
 from unseen.experiments.claims.whole_photos import COMMITTED as WHOLE_PHOTOS
@@ -114,6 +114,12 @@ def markdown(results: Results, of_whole: WholeResults) -> str:
     return wrapped("\n".join([*parts, "", *_arms(all_claims), ""]))
 
 
+def _weaker_is_below(claim: Claim, cells: Sequence[CellResult], floors: Sequence[Floor]) -> bool:
+    """Whether the mean of an arm over the cells is not above that of the floor."""
+    floor = fmean(getattr(each, claim.metric) for each in floors if each.network == claim.networks[0])
+    return min(fmean(each.first for each in cells), fmean(each.second for each in cells)) <= floor
+
+
 def _whole_photos(
     all_claims: Claims, setting: WholePhotos, results: WholeResults, frozen: dict[str, str]
 ) -> Iterator[str]:
@@ -197,6 +203,17 @@ def _whole_photos(
         row = (name, source, claim.statement, states[name], *values, floor, results.data, frozen[name])
         yield f"| {' | '.join(row)} |"
     yield ""
+    below = [
+        name
+        for name, claim in judged.items()
+        if claim.metric in OF_CLASSES and _weaker_is_below(claim, results.claims[name].cells, results.floors)
+    ]
+    if below:
+        yield (
+            f"The weaker arm of {len(below)} claims is not above the floor: {', '.join(below)}. These steps may "
+            "be too few for it, so that the effect does not show how good a longer training of it is."
+        )
+        yield ""
     changed = {name for name in judged if states[name] != frozen[name]}
     yield (
         f"{len(changed)} of these {len(judged)} verdicts differ from those of "

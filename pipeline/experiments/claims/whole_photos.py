@@ -44,9 +44,11 @@ CHOICE = "choice"  # the split that chooses rates
 
 
 class Trained(Strict):
-    """A network, its changes of every recipe, and the rates of which each arm has one."""
+    """A network, the arm whose untrained features are the floor of all its claims, its changes of every
+    recipe, and the rates of which each arm has one."""
 
     network: NetworkOfClaims
+    floor: str
     recipe: dict[str, Any]
     rates: dict[str, dict[str, Any]] = Field(min_length=1)
 
@@ -84,12 +86,12 @@ def changes_of(claims: Claims, setting: WholePhotos, arm: str, network: str, rat
 
 
 def definition(claims: Claims, setting: WholePhotos, name: str) -> str:
-    """A digest of what determines the result of a claim: its arms, network, rates and metric."""
+    """A digest of what determines the result of a claim: its arms, network, floor, rates and metric."""
     claim = claims.claims[name]
     network = claim.networks[0]
     arms = [
         (claims.arms[arm]["like"], changes_of(claims, setting, arm, network, rate))
-        for arm in arms_of(claim)
+        for arm in (*arms_of(claim), setting.networks[network].floor)
         for rate in setting.networks[network].rates
     ]
     described = setting.networks[network].network.model_dump(mode="json")
@@ -178,8 +180,13 @@ class _Run:
         runs = grid([FLOOR], places, self.plan.seeds[:1]) + grid(arms_of(claim), places, self.plan.seeds)
         self._compute(name, runs, recipes)
 
-    def _compute(self, title: str, runs: tuple[Run, ...], recipes: Mapping[tuple[str, str], Recipe]) -> None:
-        runner = WholeRunner(self.shards, recipes, self.pool)
+    def _compute(self, title: str, runs: tuple[Run, ...], recipes: dict[tuple[str, str], Recipe]) -> None:
+        floors = {
+            (FLOOR, network): self.recipe(trained.floor, network, next(iter(trained.rates)))
+            for network, trained in self.setting.networks.items()
+            if network in self.trunks
+        }
+        runner = WholeRunner(self.shards, recipes | floors, self.pool)
         self.values |= records(Experiment(title, runs), runner, Store(self.plan.output / RECORDS))
 
     def results(self, finished: Sequence[str]) -> WholeResults:

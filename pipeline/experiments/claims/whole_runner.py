@@ -66,7 +66,7 @@ class _Task(NamedTuple):
 
 class WholeRunner:
     """Runs of whole networks (experiments/experiment.py). A place is `network/split`; the row FLOOR is the
-    features of the untrained network, those of the first arm that has it."""
+    features that its recipe reads of the untrained network."""
 
     def __init__(
         self,
@@ -74,14 +74,15 @@ class WholeRunner:
         recipes: Mapping[tuple[str, str], Recipe],
         pool: Executor | None = None,
     ) -> None:
-        """shards: by split. recipes: by arm and network. pool: processes that train; None: this one does."""
+        """shards: by split. recipes: by arm or FLOOR, and network. pool: processes that train; None: this one
+        does."""
         self._shards, self._recipes, self._pool = shards, recipes, pool
 
     def recipe(self, run: Run) -> Recipe:
         network, _ = run.place.split("/")
+        recipe = self._recipes[run.row, network]
         if run.row != FLOOR:
-            return self._recipes[run.row, network]
-        recipe = next(recipe for (_, name), recipe in self._recipes.items() if name == network)
+            return recipe
         training = recipe.training.model_copy(update={"iterations": 0, "start": "random"})
         return recipe.model_copy(update={"training": training})
 

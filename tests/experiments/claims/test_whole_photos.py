@@ -1,5 +1,6 @@
 """Claims with whole networks on photos: the recipes of both arms, the chosen rates, a run that continues."""
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -41,6 +42,7 @@ SETTING = """
 networks:
   small:
     network: {name: test_resnet.r160_in1k, size: 32}
+    floor: elsewhere
     recipe: {optimizer.learning_rate: 0.001}
     rates: {slow: {optimizer.multipliers.head: 1.0e-9}, fast: {optimizer.multipliers.head: 1.0}}
 recipe:
@@ -105,6 +107,7 @@ def test_definition_depends_on_recipes_rates_and_network() -> None:
         {"arms": setting.arms | {"crt": {}}},
         {"networks": setting.networks | {"mobilenetv2": own.model_copy(update={"rates": {"x1": {}}})}},
         {"networks": setting.networks | {"mobilenetv2": own.model_copy(update={"network": network})}},
+        {"networks": setting.networks | {"mobilenetv2": own.model_copy(update={"floor": "multihead"})}},
     ):
         assert definition(content, setting.model_copy(update=change), "crt-over-ms") != before
     assert definition(content, setting.model_copy(update={"excluded": {}}), "crt-over-ms") == before
@@ -138,6 +141,9 @@ def test_trains_whole_networks_and_continues(
     assert not list((tiny / "out").rglob("last.safetensors"))
     for path in records:
         assert str(tiny) not in path.read_text()
+    settings = [json.loads(path.read_bytes())["settings"] for path in records]
+    floors = [each["recipe"] for each in settings if each["network"] == "features"]
+    assert [each["embedding"]["dim"] for each in floors] == 4 * [4], "of the arm of the setting, not of a claim"
 
     monkeypatch.setattr(whole_runner, "_computed", None)  # every record exists
     cli.main(["claims", "pooling", *options])
