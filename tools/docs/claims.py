@@ -11,7 +11,16 @@ from typing import get_args
 
 from tools.docs.markdown import wrapped
 from unseen.experiments.claims.claim import OF_CLASSES, Claim, Claims, claims
-from unseen.experiments.claims.results import CellResult, Comparison, Effect, Floor, Results, Verdict, load, read
+from unseen.experiments.claims.results import (
+    CellResult,
+    Comparison,
+    Effect,
+    Floor,
+    Results,
+    Verdict,
+    load,
+    read,
+)
 from unseen.experiments.claims.run import arms_of, change
 from unseen.experiments.claims.state import NOT_RUN, state_of, whole_state_of
 from unseen.experiments.claims.whole_photos import COMMITTED as WHOLE_PHOTOS
@@ -115,9 +124,9 @@ def markdown(results: Results, of_whole: WholeResults) -> str:
 
 
 def _weaker_is_below(claim: Claim, cells: Sequence[CellResult], floors: Sequence[Floor]) -> bool:
-    """Whether the mean of an arm over the cells is not above that of the floor."""
+    """Whether the mean of an arm over the cells is below that of the floor."""
     floor = fmean(getattr(each, claim.metric) for each in floors if each.network == claim.networks[0])
-    return min(fmean(each.first for each in cells), fmean(each.second for each in cells)) <= floor
+    return min(fmean(each.first for each in cells), fmean(each.second for each in cells)) < floor
 
 
 def _whole_photos(
@@ -210,8 +219,8 @@ def _whole_photos(
     ]
     if below:
         yield (
-            f"The weaker arm of {len(below)} claims is not above the floor: {', '.join(below)}. These steps may "
-            "be too few for it, so that the effect does not show how good a longer training of it is."
+            f"The weaker arm of {len(below)} claims is below the floor: {', '.join(below)}. These steps may be "
+            "too few for it: the effect does not show how good a longer training of it is."
         )
         yield ""
     changed = {name for name in judged if states[name] != frozen[name]}

@@ -6,7 +6,7 @@ choose a rate: half of them are trained on, and the others choose by the mean of
 trainings have one length. The floor is the features of the untrained network.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Executor
 from functools import cache
 from pathlib import Path

@@ -143,7 +143,7 @@ def test_trains_whole_networks_and_continues(
         assert str(tiny) not in path.read_text()
     settings = [json.loads(path.read_bytes())["settings"] for path in records]
     floors = [each["recipe"] for each in settings if each["network"] == "features"]
-    assert [each["embedding"]["dim"] for each in floors] == 4 * [4], "of the arm of the setting, not of a claim"
+    assert [each["dim"] for each in floors] == 4 * [4], "of the arm of the setting, not of a claim"
 
     monkeypatch.setattr(whole_runner, "_computed", None)  # every record exists
     cli.main(["claims", "pooling", *options])
