@@ -16,6 +16,7 @@ import pytest
 from PIL import Image
 
 from tests.unseen_search.service.running import Reply, Server
+from unseen_search.catalog.catalog import Catalog
 from unseen_search.service import app as service
 from unseen_search.service import server as limits
 
@@ -48,7 +49,7 @@ def test_refuses_too_many_pixels_before_decoding(
     Image.new("RGB", (120, 90)).save(stream, form)
     with Server(catalog, largest_pixels=120 * 90 - 1) as server:
         assert server.find((photos / "product 00/0.png").read_bytes()).status == 200
-        monkeypatch.setattr(service, "_find", None)
+        monkeypatch.setattr(Catalog, "identify", None)
         reply = server.find(stream.getvalue())
     assert reply.status == 413
     assert "120 x 90 pixels, the limit is 10,799 pixels" in reply.json["detail"]
