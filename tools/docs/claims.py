@@ -219,8 +219,8 @@ def _whole_photos(
     ]
     if below:
         yield (
-            f"The weaker arm of {len(below)} claims is below the floor: {', '.join(below)}. These steps may be "
-            "too few for it: the effect does not show how good a longer training of it is."
+            f"The weaker arm of {len(below)} claims is below the floor: {', '.join(below)}. These steps may "
+            "be too few for it: the effect does not show how good a longer training of it is."
         )
         yield ""
     changed = {name for name in judged if states[name] != frozen[name]}
