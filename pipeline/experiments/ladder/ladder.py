@@ -182,8 +182,9 @@ def ladder(photos: Path, output: Path, plan: Plan, labels: str = FOLDERS) -> Res
         adapted = adapt_inputs(network, photos, pictures, output / FEATURES, model)
         trainers.append(AdaptTrainer(adapted, plan.loss, plan.seed))
     climbed = []
-    for trainer in trainers:
-        rung, of_places, trained = _climbed(trainer, classes, measured[best].seconds, best)
+    for number, trainer in enumerate(trainers, 1):
+        label = f"ladder: {trainer.name}, {number} of {len(trainers)} rungs"  # the last one takes longest
+        rung, of_places, trained = _climbed(label, trainer, classes, measured[best].seconds, best)
         climbed.append((rung, trained))
         records |= _runs(rung, of_places, plan.seed)
     verdicts = {
@@ -218,15 +219,16 @@ def ladder(photos: Path, output: Path, plan: Plan, labels: str = FOLDERS) -> Res
 
 
 def _climbed(
-    trainer: Trainer, classes: _Classes, seconds: float, size: int
+    label: str, trainer: Trainer, classes: _Classes, seconds: float, size: int
 ) -> tuple[Rung, dict[str, Record], Trained]:
     """The rung of a trainer with the length that held-out classes choose, its records by place, and its
-    training on all training classes. seconds: of CPU, for its features if it has none of its own."""
+    training on all training classes. label: of the progress. seconds: of CPU, for its features if it has none
+    of its own."""
     begin = time.process_time()
     labels, training, test, other = classes.labels, classes.training, classes.test, classes.other
     held_out = {steps: np.full(len(labels), np.nan) for steps in trainer.lengths}
     folds: dict[int, list[Float32[np.ndarray, "_ D"]]] = {steps: [] for steps in trainer.lengths}
-    with Progress(f"ladder: {trainer.name}", len(classes.folds) + 1, "trainings") as progress:
+    with Progress(label, len(classes.folds) + 1, "trainings") as progress:
         for fold in classes.folds:
             others = np.setdiff1d(training, fold)
             for trained in trainer.train(_task(others, labels, trainer.lengths, fold)):

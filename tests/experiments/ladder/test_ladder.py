@@ -1,6 +1,7 @@
 """The ladder: rungs on unseen classes, the choice by held-out classes, and the written model."""
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -279,7 +280,8 @@ def test_the_command_prints_the_table_and_its_model_builds_a_catalog(
     options = ["--network", network.name, "--weights", str(network.weights), "--sizes", "32"]
     output = tmp_path / "out"
     cli.main(["ladder", str(photos), str(output), *options, "--groups", str(groups)])
-    printed = capsys.readouterr().out
+    printed, progress = capsys.readouterr()
+    assert re.search(r"ladder: linear, 1 of \d rungs: \d/\d trainings", progress)
     assert "30 photos of 10 unseen classes, 10 training classes" in printed
     lines = printed.splitlines()
     assert lines[1].startswith("Chosen: ")
