@@ -409,13 +409,13 @@ def test_several_workers_embed_instead_of_the_stage(project: Path, monkeypatch: 
 def test_one_worker_beside_other_stages_embeds_on_a_gpu_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     """A run with parallel stages on a machine with two GPUs."""
     claims: list[tuple[Any, ...]] = []
-    resources: list[dict[str, float]] = []
+    resources: list[dict[str, float | None]] = []
 
     @contextlib.contextmanager
     def connected(*_: object, **__: object) -> Iterator[Cluster]:
         yield Cluster(private=True, name="this machine", cpus=8, gpus=2, shared=True)
 
-    def remote(**of_actor: float) -> Any:
+    def remote(**of_actor: float | None) -> Any:
         resources.append(of_actor)
         return lambda _: SimpleNamespace(remote=lambda *_: None)
 
@@ -428,7 +428,7 @@ def test_one_worker_beside_other_stages_embeds_on_a_gpu_of_its_own(monkeypatch: 
     monkeypatch.setenv(RUN_CLUSTER, "127.0.0.1:6379")
     with cluster_export.embedder(SETTINGS, 1):
         assert claims == [(1, {"CPU": 1.0, "GPU": 1.0}, math.inf)]
-    assert resources == [{"num_cpus": 1.0, "num_gpus": 1.0}]
+    assert resources == [{"num_cpus": 1.0, "num_gpus": 1.0, "label_selector": None}]
 
 
 def test_a_model_is_embedded_with_the_threads_of_its_recipe(
