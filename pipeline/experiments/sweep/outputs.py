@@ -62,7 +62,7 @@ def write_times(path: Path, trials: list[Trial]) -> None:
 def write_trials(path: Path, trials: list[Trial], metric: str) -> None:
     """Writes trials.csv, one line for each trial."""
     rows = [row_of(trial, metric) for trial in trials]
-    write_csv(path, [[*rows[0]], *([*row.values()] for row in rows)])
+    write_csv(path, [[*rows[0]], *([row[name] for name in rows[0]] for row in rows)])
 
 
 def row_of(trial: Trial, metric: str) -> dict[str, Any]:
