@@ -104,7 +104,8 @@ def linear_seconds() -> int:
     test = np.flatnonzero(labels >= CLASSES // 2)
     classes = module._Classes(labels, folds, np.sort(np.concatenate(folds)), test, test[:0])
     begin = time.process_time()
-    rung, _, _ = module._climbed(LinearTrainer(vectors, "nsoftmax", 0), classes, seconds=0.0, size=128)
+    trainer = LinearTrainer(vectors, "nsoftmax", 0)
+    rung, _, _ = module._climbed("linear", trainer, classes, seconds=0.0, size=128)
     seconds = time.process_time() - begin
     print(f"linear, {PHOTOS:,} photos, {CLASSES} classes, {DIM} dimensions: {seconds:.0f} CPU seconds")
     print(f"(at most {AT_MOST:.0f}; {rung.steps} steps; without the features)")
