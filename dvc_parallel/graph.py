@@ -17,7 +17,7 @@ from dvc_parallel.errors import RunError
 from dvc_parallel.graph_lock import GraphLock
 from dvc_parallel.lock_file import repair_lock_file
 
-_KEPT = "kept-"  # begins the names of the files of graph_lock.py in .dvc/tmp
+_COUNTS = "entries-"  # begins the names of the files of graph_lock.py in .dvc/tmp
 
 
 @dataclass(frozen=True)
@@ -207,8 +207,8 @@ class Stages:
         if path not in self._locks:
             order = plan_repro(self._graph)
             names = [stage.name for stage in order if stage.path_in_repo == of_dvc.path_in_repo]
-            kept = Path(self._repo.tmp_dir, _KEPT + of_dvc.path_in_repo.replace(os.sep, "-"))
-            self._locks[path] = GraphLock(path, names, kept)
+            count = Path(self._repo.tmp_dir, _COUNTS + of_dvc.path_in_repo.replace(os.sep, "-"))
+            self._locks[path] = GraphLock(path, names, count)
         self._locks[path].write(of_dvc.name, to_lockfile(of_dvc)[of_dvc.name])
         self._repo.scm_context.track_file(os.path.relpath(path))
 
@@ -226,6 +226,6 @@ class Stages:
 
     def close(self, complete: bool = False) -> None:
         """To be called at the end of a run. `complete`: no stage failed."""
-        for file in Path(self._repo.tmp_dir).glob(f"{_KEPT}*") if complete else ():
+        for file in Path(self._repo.tmp_dir).glob(f"{_COUNTS}*") if complete else ():
             file.unlink()
         self._repo.close()

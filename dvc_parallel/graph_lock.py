@@ -19,12 +19,12 @@ class GraphLock:
     """The file of DVC at `path`, with the bytes that DVC writes. The caller holds DVC's lock.
 
     Entries of the file keep their order; new ones follow in the order of `names`, that of `dvc repro`. The
-    file `kept` has the number of the former until a run ends in which no stage failed, which removes it: a
+    file `count` has the number of the former until a run ends in which no stage failed, which removes it: a
     run that continues after a failure or a kill has the order of a single run.
     """
 
-    def __init__(self, path: str, names: Sequence[str], kept: Path) -> None:
-        self._path, self._names, self._kept = Path(path).resolve(), names, kept
+    def __init__(self, path: str, names: Sequence[str], count: Path) -> None:
+        self._path, self._names, self._count = Path(path).resolve(), names, count
         self._written: tuple[int, int, int] | None = None
         self._before, self._after = "", ""
         self._entries: dict[str, str] = {}
@@ -37,7 +37,7 @@ class GraphLock:
             self._read()
         if name not in self._entries:
             if not self._new:
-                self._kept.write_text(str(len(self._old)))
+                self._count.write_text(str(len(self._old)))
             self._new = sorted([*self._new, name], key=self._names.index)
         self._entries[name] = _yaml({"stages": {name: content}}).removeprefix("stages:\n")
         text = "".join(self._entries[stage] for stage in (*self._old, *self._new))
@@ -59,10 +59,10 @@ class GraphLock:
             name: _yaml({"stages": {name: entry}}).removeprefix("stages:\n") for name, entry in stages.items()
         }
         self._old, self._new = [*self._entries], []
-        if self._kept.exists() and (count := self._kept.read_text()).isdigit():
-            new = self._old[int(count) :]
+        if self._count.exists() and (text := self._count.read_text()).isdigit():
+            new = self._old[int(text) :]
             if set(new) <= set(self._names):
-                self._old, self._new = self._old[: int(count)], new
+                self._old, self._new = self._old[: int(text)], new
 
     def _version(self) -> tuple[int, int, int] | None:
         if not self._path.exists():

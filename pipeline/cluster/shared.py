@@ -14,7 +14,7 @@ _ABSENT = lambda paths: (  # noqa: E731
     __import__("socket").gethostname(),
     [path for path in paths if not __import__("os").path.exists(path)],
 )
-NODE_ID = "ray.io/node-id"  # a label that Ray gives each node
+_NODE_ID = "ray.io/node-id"  # a label that Ray gives each node
 _SECONDS = 60.0  # in which a node answers; the workers of a node that does not answer check it, too
 
 
@@ -54,12 +54,12 @@ def shared_nodes(bundle: dict[str, float], workers: int, *paths: Path | None) ->
             continue
         if absent:
             lacking[answers[answer]] = _lacks(name, absent[0])
-    whole = [resources for node, resources in nodes.items() if node not in lacking]
+    suitable = [resources for node, resources in nodes.items() if node not in lacking]
     for error in lacking.values():
-        if fitting(whole, bundle) < workers:
+        if fitting(suitable, bundle) < workers:
             raise error
         say(f"warning: {error.what}\n  It gets no worker: the other nodes suffice.")
-    return {NODE_ID: f"!in({','.join(lacking)})"} if lacking else {}
+    return {_NODE_ID: f"!in({','.join(lacking)})"} if lacking else {}
 
 
 def _lacks(node: str, path: str) -> UserError:

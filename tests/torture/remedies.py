@@ -187,8 +187,8 @@ class Place:
 def _shown(message: Message, output: str) -> str | None:
     """The message in an output; each computed part is text of one line."""
     pattern = ".*".join(re.escape(part) for part in message.text.strip().split("{}"))
-    shown = re.search(pattern, output, re.IGNORECASE)
-    return shown[0] if shown else None
+    match = re.search(pattern, output, re.IGNORECASE)
+    return match[0] if match else None
 
 
 def module_of(message: Message) -> str:

@@ -17,8 +17,8 @@ SAMPLE = [name for name in SITUATIONS if name.startswith(_SEALED)][:1]
 
 
 def test_every_message_with_a_command_has_an_entry() -> None:
-    found = [entry_of(message) for message in printed()]
-    assert all(each in found for each in TABLE)
+    used = [entry_of(message) for message in printed()]
+    assert all(each in used for each in TABLE)
     with pytest.raises(ValueError, match="0 entries of pipeline/new"):
         entry_of(Message("pipeline/new.py", "Run `dvc repro`."))
 
@@ -62,8 +62,8 @@ def test_the_extras_that_messages_install_exist() -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="needs Linux")
 def test_the_remedies_of_a_sample_repair(tmp_path: Path) -> None:
     campaign(SAMPLE, tmp_path / "remedies.json")
-    found = load(tmp_path / "remedies.json")
-    assert {name: result["violations"] for name, result in found.items() if "executed" in result} == {
+    results = load(tmp_path / "remedies.json")
+    assert {name: result["violations"] for name, result in results.items() if "executed" in result} == {
         name: [] for name in SAMPLE
     }
     assert "1 situations, 1 remedies executed, 0 violations" in page(tmp_path)

@@ -556,10 +556,10 @@ def _sabotages(results: dict[str, Result]) -> Iterator[str]:
         rows.append((sabotage.name, f"`{sabotage.function}`", *cells))
     yield from table(("sabotage", "function", *CAMPAIGNS), rows)
     campaigns = [results.get(sabotage.name, {}).values() for sabotage in SABOTAGES]
-    found = sum(any(each["violation"] for each in row) for row in campaigns)
+    noticed = sum(any(each["violation"] for each in row) for row in campaigns)
     seconds = sum(each["cpu_seconds"] for row in results.values() for each in row.values())
     commits = sorted({each["commit"] for row in results.values() for each in row.values()})
-    yield f"{found} of {len(rows)} are found; {seconds:,.0f} CPU s; commit {', '.join(commits) or 'none'}."
+    yield f"{noticed} of {len(rows)} are found; {seconds:,.0f} CPU s; commit {', '.join(commits) or 'none'}."
     yield ""
     unfound = [
         each for each in SABOTAGES if not any(row["violation"] for row in results.get(each.name, {}).values())

@@ -62,11 +62,11 @@ def test_answers_are_those_of_pytorch(root: Path, monkeypatch: pytest.MonkeyPatc
     photos = [*_photos(root), picture(99), picture(98, "PNG")]
     catalog = Catalog(root / "catalog")
     assert isinstance(catalog.engine, OnnxEngine)
-    found = catalog.identify(photos, 5)
+    by_onnx = catalog.identify(photos, 5)
     monkeypatch.setattr(module, "runs_onnx", lambda: False)
     catalog = Catalog(root / "catalog")
     assert isinstance(catalog.engine, Embedder)
-    for answer, expected in zip(found, catalog.identify(photos, 5), strict=True):
+    for answer, expected in zip(by_onnx, catalog.identify(photos, 5), strict=True):
         assert [match.path for match in answer.matches] == [match.path for match in expected.matches]
         assert [(product.label, product.votes) for product in answer.products] == [
             (product.label, product.votes) for product in expected.products
@@ -112,9 +112,9 @@ def test_a_model_with_other_vectors_is_not_stored(
     root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     stored, photos = root / "catalog/model/model.onnx", _photos(root)
-    kept = checked_onnx(Embedder(root / "model"), tmp_path / "a.onnx", stored, photos)
-    assert kept is not None
-    assert kept.difference <= TOLERANCE
+    unchanged = checked_onnx(Embedder(root / "model"), tmp_path / "a.onnx", stored, photos)
+    assert unchanged is not None
+    assert unchanged.difference <= TOLERANCE
     other = Embedder(save_model(tmp_path / "other", 2))
     assert checked_onnx(other, tmp_path / "b.onnx", stored, photos) is None
     assert "no ONNX model, PyTorch embeds: its vectors differ" in capsys.readouterr().err
