@@ -1,23 +1,20 @@
 """The command `unseen ladder`."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from markupsafe import Markup
-
+from unseen.cli.ladder_page import COLUMNS, NOTE, cells, page
 from unseen.data.labels import csv_lines, read
 from unseen.evaluation.curve import shown
-from unseen.evaluation.decision import NEAREST, WITH_MARGIN
+from unseen.evaluation.decision import NEAREST
 from unseen.evaluation.headline import in_percent, interval_note
 from unseen.evaluation.statistics.better import Comparison
 from unseen.evaluation.unknown import percent
-from unseen.experiments.ladder.ladder import Plan, Result, Rung, ladder
+from unseen.experiments.ladder.ladder import Plan, Result, ladder
 from unseen.experiments.ladder.picture import Panel, picture
-from unseen.experiments.ladder.products import KINDS
 from unseen.frozen.network import default_network
-from unseen.report.html import environment, style
 from unseen.runtime.errors import UserError
 from unseen.runtime.files import atomic_file, write_json
 from unseen.runtime.text import aligned
@@ -174,68 +171,3 @@ def groups_of(path: Path) -> dict[str, str]:
         if group_of.setdefault(label, group) != group:
             raise UserError(f"{line.place}: {label} is also in {group_of[label]}.", "Give it one group.")
     return group_of
-
-
-COLUMNS = ("rung", "pixels", "steps", "MAP@R", *KINDS, "held-out", "CPU s")
-NOTE = (
-    "By rule: the share of the photos that get the right product; `nearest` is Recall@1. No rule is trained; "
-    "* held-out classes choose it. held-out: their MAP@R, which chooses the rung."
-)
-
-
-def cells(rung: Rung) -> tuple[str, ...]:
-    """A row of the table with COLUMNS, in percent; all but `held-out` are of the test classes."""
-    rights = [""] * len(KINDS)
-    if rung.products is not None:
-        chosen, rules = rung.products.rule.removesuffix(WITH_MARGIN), rung.products.rules
-        rights = [percent(rules[kind].value) + "*" * (kind == chosen) for kind in KINDS]
-    return (
-        rung.name,
-        str(rung.size),
-        str(rung.steps),
-        in_percent(rung.test, "map_at_r"),
-        *rights,
-        f"{100 * rung.validation:.1f}",
-        f"{rung.seconds:.0f}",
-    )
-
-
-def page(
-    network: str, photos: str, rungs: Sequence[Rung], chosen: Rung, verdict: Sequence[str], picture: str
-) -> str:
-    """The HTML text. photos: what was measured. verdict: sentences. picture: an SVG (picture.py)."""
-    frozen = [rung for rung in rungs if rung.name == "frozen"]
-    base = next(rung for rung in frozen if rung.size == chosen.size)
-    sizes = [
-        {
-            "size": rung.size,
-            "value": f"{100 * float(rung.test['map_at_r']):.1f}",
-            "difference": ""
-            if rung is base
-            else f"{100 * (float(rung.test['map_at_r']) - float(base.test['map_at_r'])):+.1f}",
-        }
-        for rung in frozen
-    ]
-    return (
-        environment()
-        .get_template("ladder.html")
-        .render(
-            css=style(),
-            network=network,
-            photos=photos,
-            chosen=f"{chosen.name}, {chosen.size} pixels",
-            verdict=verdict,
-            picture=Markup(picture),
-            rows=[
-                {
-                    "cells": cells(rung),
-                    "chosen": (rung.name, rung.size) == (chosen.name, chosen.size),
-                }
-                for rung in rungs
-            ],
-            columns=COLUMNS,
-            note=NOTE,
-            size=base.size,
-            sizes=sizes,
-        )
-    )

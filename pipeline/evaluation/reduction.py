@@ -37,6 +37,7 @@ from unseen.evaluation.settings import Reduce
 from unseen.runtime.errors import UserError
 from unseen.runtime.files import atomic_file
 
+PAIRS = "pairs.parquet"  # matching images, by row id
 BLOCK = 8192  # rows in float64 at a time
 
 
@@ -109,9 +110,6 @@ def apply(reduction: Reduction, embeddings: Float32[np.ndarray, "N D"]) -> Float
             )
         reduced[part] = projected / norms
     return reduced
-
-
-PAIRS = "pairs.parquet"
 
 
 def learned_reduction(settings: Reduce, folder: Path, key: str) -> Reduction:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from unseen.cli.run import needs, require_lists, slots
+from unseen.cli.needs import needs, require_lists, slots
 from unseen.config.document import Params
 from unseen.runtime.errors import UserError
 from unseen.runtime.stage import ROOT

@@ -2,8 +2,8 @@
 
 import dataclasses
 
+from unseen.evaluation.approximate import declaration
 from unseen.evaluation.protocol import Protocol
-from unseen.evaluation.run import declaration
 from unseen.evaluation.settings import Hnsw, Ivf, IvfPq
 
 

@@ -24,6 +24,8 @@ from unseen.training.state import identity
 
 SKIPPED = "skipped.json"
 
+_FIELDS = ("iteration", "epoch", "loss", "recall_at_1", "r_precision", "map_at_r", "seconds")
+
 
 def sweep(
     definitions: Definitions,
@@ -112,9 +114,6 @@ def _run(
         groups = [new[first : first + len(inputs.seeds)] for first in range(0, len(new), len(inputs.seeds))]
         batch = proposals.next([score_of(group, metric) for group in groups]) if proposals else ()
     return trials
-
-
-_FIELDS = ("iteration", "epoch", "loss", "recall_at_1", "r_precision", "map_at_r", "seconds")
 
 
 class Recorder:
