@@ -26,6 +26,8 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 from unseen.cluster.connection import cluster_address, connection, imported, run_cluster_address
 from unseen.cluster.devices import device_here, usable_gpu
 from unseen.runtime.errors import UserError
+from unseen.runtime.files import system_problem
+from unseen.runtime.memory import memory_problem
 from unseen.training.job import Job, Loop
 
 if TYPE_CHECKING:
@@ -162,7 +164,7 @@ def _train(
     job: Job, device: "torch.device", loop: Loop | None, report: Callable[[dict[str, Any]], None]
 ) -> None:
     """Trains, and reports each validation with its seconds, and then the end or the text of the error. Raises
-    an error of a file, which tells nothing about the values of the trial."""
+    an error of a file or disk, which tells nothing about the values of the trial."""
     if loop is None:
         from unseen.training.loop import train
 
@@ -178,6 +180,14 @@ def _train(
             loop(job, 0, 1, device, validated)
         report({"ended": True})
     except Exception as error:
-        if isinstance(error, OSError) or isinstance(error.__cause__, OSError):
+        if _is_of_a_file(error.__cause__ if isinstance(error, UserError) else error):
             raise
         report({"error": str(error) if isinstance(error, UserError) else traceback.format_exc()})
+
+
+def _is_of_a_file(error: BaseException | None) -> bool:
+    """Whether Python, or a library in its text, names a problem of a file or disk. Memory is none: a trial
+    with a large batch needs more."""
+    if not isinstance(error, Exception) or memory_problem(error) is not None:
+        return False
+    return isinstance(error, OSError) or system_problem(error) is not None

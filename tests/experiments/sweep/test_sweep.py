@@ -82,8 +82,11 @@ def trials_of(output: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
+@pytest.mark.parametrize(
+    "error", [OSError(errno.ENOSPC, "No space left on device"), RuntimeError("I/O error (os error 28)")]
+)
 def test_a_full_disk_ends_the_sweep_and_is_no_result_of_a_trial(
-    params: Definitions, root: Path, monkeypatch: pytest.MonkeyPatch
+    params: Definitions, root: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     output, whole = root / "data/sweep/parts/gsp", given_metric(root / "log")
@@ -91,7 +94,7 @@ def test_a_full_disk_ends_the_sweep_and_is_no_result_of_a_trial(
     def fills(job: Any, *others: Any) -> dict[str, float]:
         if job.recipe.pooling.transport_ratio == 0.1:
             with unwritable_is_an_error(root):
-                raise OSError(errno.ENOSPC, "No space left on device")
+                raise error
         return whole(job, *others)
 
     with pytest.raises(UserError, match="The disk is full"):
