@@ -105,6 +105,22 @@ def test_a_full_disk_ends_the_sweep_and_is_no_result_of_a_trial(
     assert (root / "log").read_text().count("0.8") == 1, "the first trial is not repeated"
 
 
+def test_a_trial_without_enough_memory_is_a_result(
+    params: Definitions, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    output, whole = root / "data/sweep/parts/gsp", given_metric(root / "log")
+
+    def exceeds(job: Any, *others: Any) -> dict[str, float]:
+        if job.recipe.pooling.transport_ratio == 0.1:
+            with unwritable_is_an_error(root):
+                raise OSError(errno.ENOMEM, "Cannot allocate memory")
+        return whole(job, *others)
+
+    run(params, root, [0.8, 0.1], output, exceeds)
+    assert [bool(row["error"]) for row in trials_of(output)] == [False, True]
+
+
 @pytest.mark.parametrize(
     "cluster",
     [False, pytest.param(True, marks=[pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(180)])],
