@@ -65,13 +65,15 @@ def commit(message: str) -> None:
     with Repo() as repo:
         repo.add(["data/evaluation", "data/logs"])
     run("git", "add", "-A")
-    run("git", "-c", "user.name=t", "-c", "user.email=t@t", "commit", "-qm", message)
+    run("git", "commit", "-qm", message)
 
 
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     run("git", "init", "-q")
+    for key in ("user.name", "user.email"):  # DVC's experiments need them, too
+        run("git", "config", key, "t@t")
     Repo.init().close()
     write({"ms": 0.0, "gsp": 0.0})
     commit("first")
