@@ -1,5 +1,6 @@
 """The catalog of a folder of pictures: the index of their vectors, and the model that embeds the queries."""
 
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
 from hashlib import sha256
@@ -54,7 +55,7 @@ class Catalog:
     mapped into memory, and the table is read when it is needed.
 
     A build may replace the directory meanwhile, or be killed while it does: all parts are those of one
-    complete catalog, the earlier or the new one.
+    complete catalog, the earlier or the new one. Several threads can search at the same time.
 
     Raises UserError if a part is missing, damaged, of another catalog or of another schema version.
     """
@@ -83,6 +84,7 @@ class Catalog:
             deferred = name == ONNX_MODEL and not verify
             read_part(directory, name, partial(verify_file, self.about, name, False if deferred else verify))
         self._table: pq.ParquetFile = read_part(directory, PICTURES, pq.ParquetFile)
+        self._reading = threading.Lock()  # one thread at a time may read by a ParquetFile
         setting = from_plain(self.about["index"])
         self.index: Index = read_part(
             directory, INDEX, lambda path: load(path, setting, path.stat().st_size > VERIFIED)
@@ -163,7 +165,8 @@ class Catalog:
     def _part(self, reader: Callable[[], pa.Table]) -> pa.Table:
         """A part of the table. Its file was opened with the catalog: a build does not change it."""
         try:
-            return reader()
+            with self._reading:
+                return reader()
         except (OSError, ValueError, pa.ArrowInvalid) as error:
             raise UserError(
                 f"{self.directory / PICTURES} is damaged: {str(error).splitlines()[0]}.",

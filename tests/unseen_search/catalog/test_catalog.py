@@ -3,6 +3,7 @@ changes a file."""
 
 import json
 import shutil
+import threading
 from pathlib import Path
 
 import faiss
@@ -22,6 +23,7 @@ from unseen.runtime.digest import sha256_of
 from unseen.runtime.errors import UserError
 from unseen.runtime.sealed import write_sealed
 from unseen_search.catalog import Catalog, Embedder, build
+from unseen_search.catalog.answers import Answer
 from unseen_search.catalog.files import read_about
 
 
@@ -232,3 +234,25 @@ def test_builds_with_a_published_network_and_updates_without_naming_it(
         build(photos, tmp_path / "catalog", other, processes=1)
     assert not (tmp_path / "catalog.unfinished").exists()
     assert len(Catalog(tmp_path / "catalog")) == COUNT + 1
+
+
+def test_threads_that_search_at_the_same_time_get_the_answers_of_one(
+    model: Path, photos: Path, tmp_path: Path
+) -> None:
+    catalog = build(photos, tmp_path / "catalog", model, processes=1)
+    vectors, times = catalog.vectors(), 300
+    expected = [catalog.answers(vector[None], 4, "nearest") for vector in vectors]
+    answers: list[list[list[Answer]]] = [[] for _ in vectors]
+
+    def search(row: int) -> None:
+        for _ in range(times):
+            answers[row].append(catalog.answers(vectors[row][None], 4, "nearest"))
+
+    # daemons: a thread that waits for ever would keep this process
+    threads = [threading.Thread(target=search, args=(row,), daemon=True) for row in range(len(vectors))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert [len(own) for own in answers] == [times] * COUNT
+    assert answers == [[first] * times for first in expected]
