@@ -181,12 +181,20 @@ def ladder(photos: Path, output: Path, plan: Plan, labels: str = FOLDERS) -> Res
     if plan.adapt:
         adapted = adapt_inputs(network, photos, pictures, output / FEATURES, model)
         trainers.append(AdaptTrainer(adapted, plan.loss, plan.seed))
-    climbed = []
-    for number, trainer in enumerate(trainers, 1):
-        label = f"ladder: {trainer.name}, {number} of {len(trainers)} rungs"  # the last one takes longest
-        rung, of_places, trained = _climbed(label, trainer, classes, measured[best].seconds, best)
-        climbed.append((rung, trained))
-        records |= _runs(rung, of_places, plan.seed)
+    climbs = [_Climb(trainer, classes) for trainer in trainers]
+    label = f"ladder: {', '.join(trainer.name for trainer in trainers)}"
+    # Each fold trains all rungs: after the first one the remaining time is that of the whole ladder.
+    with Progress(label, len(sides) + 1, "trainings of each rung") as progress:
+        for fold in sides:
+            for climb in climbs:
+                climb.train_without(fold)
+            progress.advance()
+        climbed = []
+        for climb in climbs:
+            rung, of_places, trained = climb.finish(best, measured[best].seconds)
+            climbed.append((rung, trained))
+            records |= _runs(rung, of_places, plan.seed)
+        progress.advance()
     verdicts = {
         place: judge(records, against("frozen", [each.name for each in trainers], "map_at_r", places=[place]))
         for place in (HELD_OUT, TEST, OTHER)
@@ -218,29 +226,41 @@ def ladder(photos: Path, output: Path, plan: Plan, labels: str = FOLDERS) -> Res
     return Result(rungs, chosen, parts)
 
 
-def _climbed(
-    label: str, trainer: Trainer, classes: _Classes, seconds: float, size: int
-) -> tuple[Rung, dict[str, Record], Trained]:
-    """The rung of a trainer with the length that held-out classes choose, its records by place, and its
-    training on all training classes. label: of the progress. seconds: of CPU, for its features if it has none
-    of its own."""
-    begin = time.process_time()
-    labels, training, test, other = classes.labels, classes.training, classes.test, classes.other
-    held_out = {steps: np.full(len(labels), np.nan) for steps in trainer.lengths}
-    folds: dict[int, list[Float32[np.ndarray, "_ D"]]] = {steps: [] for steps in trainer.lengths}
-    with Progress(label, len(classes.folds) + 1, "trainings") as progress:
-        for fold in classes.folds:
-            others = np.setdiff1d(training, fold)
-            for trained in trainer.train(_task(others, labels, trainer.lengths, fold)):
-                held_out[trained.steps][fold] = _precision(trained.vectors, labels[fold])
-                folds[trained.steps].append(trained.vectors)
-            progress.advance()
-        length = max(held_out, key=lambda steps: _mean(held_out[steps]))
-        (trained,) = trainer.train(_task(training, labels, (length,), np.concatenate([test, other])))
-        progress.advance()
-    needed = time.process_time() - begin + (trainer.seconds or seconds)
-    of_rung = trainer.name, size, length
-    return *_rung(of_rung, held_out[length], folds[length], trained.vectors, classes, needed), trained
+class _Climb:
+    """The trainings of a rung: without each fold, then with all training classes."""
+
+    def __init__(self, trainer: Trainer, classes: _Classes) -> None:
+        self._trainer, self._classes, self._seconds = trainer, classes, 0.0
+        self._held_out = {steps: np.full(len(classes.labels), np.nan) for steps in trainer.lengths}
+        self._folds: dict[int, list[Float32[np.ndarray, "_ D"]]] = {steps: [] for steps in trainer.lengths}
+
+    def train_without(self, fold: Int64[np.ndarray, "_"]) -> None:
+        """Trains on the other folds and searches in this one."""
+        labels = self._classes.labels
+        others = np.setdiff1d(self._classes.training, fold)
+        for trained in self._train(others, self._trainer.lengths, fold):
+            self._held_out[trained.steps][fold] = _precision(trained.vectors, labels[fold])
+            self._folds[trained.steps].append(trained.vectors)
+
+    def finish(self, size: int, seconds: float) -> tuple[Rung, dict[str, Record], Trained]:
+        """The rung with the length that held-out classes choose, its records by place, and its training on
+        all training classes. seconds: of CPU, for its features if it has none of its own."""
+        trainer, classes = self._trainer, self._classes
+        length = max(self._held_out, key=lambda steps: _mean(self._held_out[steps]))
+        searched = np.concatenate([classes.test, classes.other])
+        (trained,) = self._train(classes.training, (length,), searched)
+        needed = self._seconds + (trainer.seconds or seconds)
+        folds, held_out = self._folds[length], self._held_out[length]
+        of_rung = trainer.name, size, length
+        return *_rung(of_rung, held_out, folds, trained.vectors, classes, needed), trained
+
+    def _train(
+        self, rows: Int64[np.ndarray, "_"], lengths: Sequence[int], searched: Int64[np.ndarray, "_"]
+    ) -> list[Trained]:
+        begin = time.process_time()
+        trained = self._trainer.train(_task(rows, self._classes.labels, lengths, searched))
+        self._seconds += time.process_time() - begin
+        return trained
 
 
 def _rung(
