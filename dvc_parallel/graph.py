@@ -15,7 +15,7 @@ from typing import Any
 
 from dvc_parallel.errors import RunError
 from dvc_parallel.graph_lock import GraphLock
-from dvc_parallel.lock_file import repair_lock_file
+from dvc_parallel.lock_file import UNFINISHED, remove_partial, repair_lock_file
 
 _COUNTS = "entries-"  # begins the names of the files of graph_lock.py in .dvc/tmp
 
@@ -62,7 +62,8 @@ class Command:
 
 
 class Stages:
-    """The stages of the DVC project in the working directory, read once.
+    """The stages of the DVC project in the working directory, read once. What a run left that did not finish
+    is removed (lock_file.py).
 
     Raises RunError if DVC cannot read dvc.yaml or params.yaml.
     """
@@ -91,6 +92,12 @@ class Stages:
                 f"DVC cannot read the graph: {error}", "Correct dvc.yaml, params.yaml or dvc.lock."
             ) from error
         self._by_name: dict[str, Any] = {stage.addressing: stage for stage in self._graph}
+        self._unfinished = Path(self._repo.tmp_dir, UNFINISHED)
+        if self._unfinished.exists():
+            with self._locked():
+                outputs = [out.fs_path for stage in self._graph for out in stage.outs]
+                remove_partial(self._unfinished.parent, outputs)
+        self._unfinished.touch()
 
     def graph(self, targets: Sequence[str] = ()) -> Graph:
         """The stages that `dvc repro TARGETS` would visit: `targets` and their dependencies, or all.
@@ -213,7 +220,7 @@ class Stages:
         self._repo.scm_context.track_file(os.path.relpath(path))
 
     @contextmanager
-    def _locked(self, stage: str) -> Iterator[None]:
+    def _locked(self, stage: str = "") -> Iterator[None]:
         """Holds DVC's lock of the repository, as `dvc repro` does except during a command."""
         from dvc.exceptions import DvcException
         from dvc.repo import lock_repo
@@ -222,10 +229,12 @@ class Stages:
             with lock_repo(self._repo), self._repo.scm_context(quiet=True):
                 yield
         except DvcException as error:
-            raise RunError(f"DVC: {error}", f"Then continue: `unseen run {stage}`.") from error
+            continued = f"unseen run {stage}".strip()
+            raise RunError(f"DVC: {error}", f"Then continue: `{continued}`.") from error
 
     def close(self, complete: bool = False) -> None:
         """To be called at the end of a run. `complete`: no stage failed."""
-        for file in Path(self._repo.tmp_dir).glob(f"{_COUNTS}*") if complete else ():
-            file.unlink()
+        if complete:
+            for file in (*self._unfinished.parent.glob(f"{_COUNTS}*"), self._unfinished):
+                file.unlink(missing_ok=True)
         self._repo.close()

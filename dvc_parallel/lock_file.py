@@ -19,6 +19,7 @@ import itertools
 import json
 import os
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -29,20 +30,45 @@ from dvc_parallel.errors import RunError
 from dvc_parallel.graph_lock import NAME as GRAPH_LOCK
 
 FOLDER = Path(".dvc/tmp")
-_TEMPORARY = f".{'?' * 22}.tmp"  # DVC's name of a file that it then renames
+UNFINISHED = "unfinished-run"  # the file in it from the start of a run to its end without a failure
+_TEMPORARY = f".{'?' * 22}.tmp"  # ends DVC's name of a file that it then renames
 GRACE = 8.0  # seconds in which the stage of a killed DVC ends
 
 
 def repair_lock_file(folder: Path = FOLDER) -> None:
-    """Removes the file if it is not JSON (DVC then writes a new one), else the entries of ended processes. If
-    no other entry remains, also what they left: temporary files in DVC's cache, beside their outputs and
-    beside dvc.lock, and empty folders of the run cache.
+    """Removes the file if it is not JSON (DVC then writes a new one), else the entries of ended processes,
+    whose run is then marked as unfinished.
 
     Raises RunError if a process shares the lock of the project after GRACE.
     """
     if _needs_repair(folder / "rwlock"):
         _require_no_stage(folder.absolute().parent.parent)
+        (folder / UNFINISHED).touch()
         repair(folder / "rwlock", folder / "rwlock.lock", _needs_repair, _repaired)
+
+
+def remove_partial(folder: Path, outputs: Iterable[str | Path]) -> None:
+    """Removes what ended processes of DVC left, unless a process has an entry in DVC's file: temporary files
+    in the cache of the project and beside `outputs`, the partial dvc.lock, and empty folders of the run
+    cache.
+
+    folder: .dvc/tmp. DVC also leaves its temporary files if Ctrl-C or SIGTERM ends it in order.
+    """
+    try:
+        is_used = any(_read(folder / "rwlock").values())
+    except (FileNotFoundError, ValueError):
+        is_used = False
+    if is_used:
+        return
+    cache, project = folder.parent / "cache", folder.parent.parent
+    of_outputs = {Path(output).parent for output in outputs}
+    beside = [parent.glob(_TEMPORARY) for parent in of_outputs]
+    partial = partial_of(project / GRAPH_LOCK)
+    for file in itertools.chain(cache.rglob(f"*{_TEMPORARY}"), *beside, [partial]):
+        file.unlink(missing_ok=True)
+    for entries in cache.glob("runs/*/*"):
+        with contextlib.suppress(OSError):
+            entries.rmdir()  # DVC would fail at an empty one
 
 
 def _require_no_stage(project: Path) -> None:
@@ -74,15 +100,6 @@ def _repaired(path: Path) -> tuple[bytes | None, str]:
     except ValueError:
         return None, f"removed {path}, which a killed DVC left damaged"
     remaining = _without_ended(content)
-    if not any(remaining.values()):  # no other process of DVC writes
-        cache = path.parents[1] / "cache"
-        beside = [Path(output).parent.glob(_TEMPORARY) for output in content.get("write", {})]
-        partial = partial_of(path.parents[2] / GRAPH_LOCK)
-        for file in itertools.chain(cache.rglob(_TEMPORARY), *beside, [partial]):
-            file.unlink(missing_ok=True)
-        for entries in cache.glob("runs/*/*"):
-            with contextlib.suppress(OSError):
-                entries.rmdir()  # DVC would fail at an empty one
     return json.dumps(remaining).encode(), f"removed the entries of killed processes from {path}"
 
 

@@ -7,19 +7,26 @@ from collections.abc import Sequence
 
 import psutil
 
-from dvc_parallel.lock_file import repair_lock_file
+from dvc_parallel.graph import Stages
+from dvc_parallel.lock_file import FOLDER, UNFINISHED, repair_lock_file
 
 _GRACE = 8.0  # seconds; a stage ends within five
 
 
 def run(arguments: Sequence[str]) -> int:
     """The exit status of `dvc repro ARGUMENTS`."""
-    before = signal.signal(signal.SIGTERM, _end)
+    before, unfinished = signal.signal(signal.SIGTERM, _end), FOLDER / UNFINISHED
     try:
         repair_lock_file()
+        if unfinished.exists():
+            Stages().close()  # which removes what the earlier run left
+        if FOLDER.is_dir():
+            unfinished.touch()
         from dvc.cli import main as dvc
 
-        return int(dvc(["repro", *arguments]))
+        if (status := int(dvc(["repro", *arguments]))) == 0:
+            unfinished.unlink(missing_ok=True)
+        return status
     finally:
         signal.signal(signal.SIGTERM, before)
 

@@ -16,7 +16,7 @@ from dvc.lock import LockError, make_lock
 from dvc_objects.fs.utils import tmp_fname
 from psutil import Process
 
-from dvc_parallel.lock_file import repair_lock_file
+from dvc_parallel.lock_file import remove_partial, repair_lock_file
 from tests.dvc_parallel.conftest import ROOT
 from unseen.runtime.flock import held
 
@@ -73,23 +73,23 @@ def test_entries_of_ended_processes_are_removed(tmp_path: Path, capsys: pytest.C
 
 def test_what_ended_processes_left_is_removed_if_no_other_process_writes(tmp_path: Path) -> None:
     folder, output = tmp_path / ".dvc/tmp", tmp_path / "data/out"
-    files = [tmp_path / name / tmp_fname() for name in (".dvc/cache/files/md5/0a", "data", "other")]
+    files = [
+        tmp_path / ".dvc/cache/files/md5/0a" / tmp_fname("0ab.dir"),
+        *(tmp_path / name / tmp_fname() for name in (".dvc/cache/files/md5/0a", "data", "other")),
+    ]
     for file in (*files, folder / "x"):
-        file.parent.mkdir(parents=True)
+        file.parent.mkdir(parents=True, exist_ok=True)
         file.touch()
     partial = tmp_path / ".dvc.lock.partial"
     partial.touch()
     empty = tmp_path / ".dvc/cache/runs/0a/0ab"  # DVC fails at it
     empty.mkdir(parents=True)
     own = {"pid": os.getpid(), "cmd": " ".join(Process().cmdline()[1:])}
-    with subprocess.Popen([sys.executable, "-c", ""]) as ended:
-        ended.wait()
-        for entries, left in (({"in": [own]}, files), ({}, files[2:])):
-            entry = {"pid": ended.pid, "cmd": "unseen run"}
-            (folder / "rwlock").write_text(json.dumps({"read": entries, "write": {str(output): entry}}))
-            repair_lock_file(folder)
-            assert [file for file in files if file.exists()] == left
-            assert empty.exists() == partial.exists() == (left == files)
+    for entries, left in (({"in": [own]}, files), ({}, files[3:])):
+        (folder / "rwlock").write_text(json.dumps({"read": entries}))
+        remove_partial(folder, [output])
+        assert [file for file in files if file.exists()] == left
+        assert empty.exists() == partial.exists() == (left == files)
 
 
 def test_a_file_that_dvc_writes_remains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -141,7 +141,9 @@ def test_unseen_run_continues_after_dvc_alone_fails(damaged: bool, tmp_path: Pat
         (tmp_path / ".dvc/tmp/rwlock").write_text(text)
         alone = subprocess.run(["dvc", "repro"], cwd=tmp_path, capture_output=True, text=True, check=False)
         assert ("Unable to read RWLock-file" if damaged else "being blocked by") in alone.stderr
+        (tmp_path / tmp_fname()).touch()
         script = "from dvc_parallel.sequence import run; raise SystemExit(run([]))"
         environment = os.environ | {"PYTHONPATH": str(ROOT)}
         subprocess.run([sys.executable, "-c", script], cwd=tmp_path, env=environment, check=True)
     assert (tmp_path / "out").read_text() == "hello\n"
+    assert not [*tmp_path.glob("*.tmp"), *tmp_path.glob(".dvc/tmp/unfinished*")]

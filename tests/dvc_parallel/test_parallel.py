@@ -9,6 +9,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from dvc_objects.fs.utils import tmp_fname
 
 from dvc_parallel.errors import RunError
 from dvc_parallel.graph import Options, Stages
@@ -29,11 +30,18 @@ def test_a_failure_stops_its_dependents_and_a_second_run_continues(toy: Toy) -> 
     assert any("second@y: failed" in line for line in lines)
     assert "    no disk for y" in lines, "the last lines of the log"
     assert "  not started: 1 (last)" in lines
+    # DVC leaves its temporary files if Ctrl-C or a kill ends it.
+    temporary = [toy.path / tmp_fname(), toy.path / ".dvc/cache/files/md5/0a" / tmp_fname("0ab.dir")]
+    for file in (*temporary, toy.path / "other.tmp"):
+        file.parent.mkdir(exist_ok=True)
+        file.touch()
     toy.write("second.sh", "cat first-$1 > second-$1\n")
     status, output = toy.run()
     assert status == 0
     assert "unchanged: 3 (first@x, first@y, second@x)" in output
     assert (toy.path / "last").read_text() == "x\ny\n"
+    assert [file.exists() for file in temporary] == [False, False]
+    assert (toy.path / "other.tmp").exists()
     assert "up to date" in toy.dvc("status")
     locked = (toy.path / "dvc.lock").read_text()
     status, output = toy.run()
