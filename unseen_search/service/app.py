@@ -26,11 +26,12 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 from urllib.parse import urlsplit
 
 import numpy as np
 from fastapi import Depends, FastAPI, HTTPException, Query, Request, Response
+from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, JSONResponse
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from prometheus_client import CollectorRegistry, Gauge, Histogram, generate_latest
@@ -120,6 +121,12 @@ class Health(BaseModel):
     threshold: str | None  # the statement on its rates, as `unseen find` prints it
 
 
+class Refusal(BaseModel):
+    """Why a request has no answer."""
+
+    detail: str
+
+
 class _Metrics:
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -149,8 +156,15 @@ def create_app(directory: Path, settings: ServiceSettings) -> FastAPI:
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,  # the address of a redirect is the header Host of the client
+        generate_unique_id_function=lambda route: route.name,  # the name of a function of generated clients
+        responses=_refusals(401, 403, 422),
     )
-    token = _token_check(settings.token)
+    token = [] if settings.token is None else [Depends(_token_check(settings.token))]
+
+    @app.exception_handler(RequestValidationError)
+    async def refuse(_: Request, error: RequestValidationError) -> JSONResponse:
+        reasons = [f"{each['loc'][-1]}: {each['msg']}" for each in error.errors()]
+        return JSONResponse(Refusal(detail="; ".join(reasons)).model_dump(), 422)
 
     async def admitted(request: Request) -> AsyncIterator[None]:
         """Only the requests above the limit of all addresses, or of one, are refused."""
@@ -166,7 +180,8 @@ def create_app(directory: Path, settings: ServiceSettings) -> FastAPI:
             if not photos[address]:
                 del photos[address]
 
-    with_photo = [Depends(token), Depends(require_known_parameters), Depends(admitted)]
+    with_photo = [*token, Depends(require_known_parameters), Depends(admitted)]
+    of_photo = _refusals(400, 408, 413, 415, 503)
 
     @app.middleware("http")
     async def count(request: Request, call: Callable[[Request], Awaitable[Response]]) -> Response:
@@ -203,7 +218,7 @@ def create_app(directory: Path, settings: ServiceSettings) -> FastAPI:
     async def page() -> str:
         return _PAGE
 
-    @app.post("/find", dependencies=with_photo, openapi_extra=_PHOTO)
+    @app.post("/find", dependencies=with_photo, openapi_extra=_PHOTOS, responses=of_photo)
     async def find(request: Request, k: Annotated[int, Query(ge=1, le=100)] = 10) -> Found | list[Found]:
         """The k nearest pictures of the photo in the body: JPEG, PNG, WebP, AVIF, HEIC, TIFF, BMP or GIF. A
         form with several photos has a list of answers."""
@@ -224,7 +239,12 @@ def create_app(directory: Path, settings: ServiceSettings) -> FastAPI:
             answers.append(answer)
         return answers[0] if len(answers) == 1 else answers
 
-    @app.post("/regions/{catalog}/{row}", dependencies=with_photo, openapi_extra=_PHOTO)
+    @app.post(
+        "/regions/{catalog}/{row}",
+        dependencies=with_photo,
+        openapi_extra=_PHOTO,
+        responses=of_photo | _refusals(404, 410),
+    )
     async def regions(request: Request, catalog: str, row: int) -> Cause:
         """Which regions of the photo in the body, and of a picture of its answer, cause their similarity.
         `catalog` is the fingerprint in the answer. 410 if another catalog has replaced it."""
@@ -233,7 +253,12 @@ def create_app(directory: Path, settings: ServiceSettings) -> FastAPI:
             raise HTTPException(422, "There are several photos, expected one.")
         return await in_turn(lambda: _regions(current.get(), _checked(photo, settings), catalog, row))
 
-    @app.get("/photos/{catalog}/{row}", dependencies=[Depends(token)], response_class=Response)
+    @app.get(
+        "/photos/{catalog}/{row}",
+        dependencies=token,
+        response_class=Response,
+        responses=_refusals(404, 410),
+    )
     def picture(catalog: str, row: int) -> Response:
         """A picture of an answer as a JPEG with a longer side of 220 pixels. `catalog` is the fingerprint in
         the answer. 410 if another catalog has replaced it."""
@@ -255,7 +280,7 @@ def create_app(directory: Path, settings: ServiceSettings) -> FastAPI:
             threshold=None if state.threshold is None else state.threshold.sentence(),
         )
 
-    @app.get("/metrics", response_class=Response, dependencies=[Depends(token)])
+    @app.get("/metrics", response_class=Response, dependencies=token)
     def numbers() -> Response:
         metrics.pictures.set(len(current.get().catalog))
         return Response(generate_latest(metrics.registry), media_type=CONTENT_TYPE_LATEST)
@@ -263,31 +288,29 @@ def create_app(directory: Path, settings: ServiceSettings) -> FastAPI:
     return app
 
 
-_PHOTO = {
-    "requestBody": {
-        "required": True,
-        "content": {
-            "application/octet-stream": {"schema": {"type": "string", "format": "binary"}},
-            "multipart/form-data": {
-                "schema": {
-                    "type": "object",
-                    "properties": {
-                        "photo": {"type": "array", "items": {"type": "string", "format": "binary"}}
-                    },
-                }
-            },
-        },
+_BYTES = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
+_FORM = {
+    "multipart/form-data": {
+        "schema": {
+            "type": "object",
+            "properties": {"photo": {"type": "array", "items": {"type": "string", "format": "binary"}}},
+        }
     }
 }
+_PHOTO = {"requestBody": {"required": True, "content": _BYTES}}
+_PHOTOS = {"requestBody": {"required": True, "content": _BYTES | _FORM}}
 
 
-def _token_check(token: str | None) -> Callable[..., Awaitable[None]]:
+def _refusals(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """The answers with these statuses, for the description of the interface."""
+    return {status: {"model": Refusal} for status in statuses}
+
+
+def _token_check(token: str) -> Callable[..., Awaitable[None]]:
     """A dependency that refuses a request without the token in `Authorization: Bearer TOKEN`."""
     bearer = HTTPBearer(auto_error=False)
 
     async def check(given: Annotated[HTTPAuthorizationCredentials | None, Depends(bearer)]) -> None:
-        if token is None:
-            return
         text = "" if given is None else given.credentials
         if not secrets.compare_digest(text.encode(), token.encode()):
             raise HTTPException(401, "The token is missing or wrong.", {"WWW-Authenticate": "Bearer"})
