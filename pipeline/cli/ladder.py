@@ -96,9 +96,10 @@ def _verdict(result: Result, plan: Plan) -> Iterator[str]:
     answers = f"On the test classes: MAP@R {in_percent(chosen.test, 'map_at_r')}"
     if of_chosen := chosen.products:
         answers += (
-            f"; {shown(of_chosen.right)} of the photos get the right product by the rule "
-            f"`{of_chosen.rule}`, {percent(of_chosen.rules[NEAREST].value)} by `{NEAREST}`"
+            f"; {shown(of_chosen.right)} of the photos get the right product by the rule `{of_chosen.rule}`"
         )
+        if of_chosen.rule != NEAREST:
+            answers += f", {percent(of_chosen.rules[NEAREST].value)} by `{NEAREST}`"
     yield f"{answers}."
     if warning := _warning(result, plan):
         yield f"Warning: {warning}"

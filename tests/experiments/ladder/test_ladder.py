@@ -286,7 +286,7 @@ def test_the_command_prints_the_table_and_its_model_builds_a_catalog(
     lines = printed.splitlines()
     assert lines[1].startswith("Chosen: ")
     assert lines[2].startswith("On the test classes: MAP@R "), "the numbers of the test classes are first"
-    assert "of the photos get the right product by the rule `nearest`" in lines[2]
+    assert lines[2].endswith("of the photos get the right product by the rule `nearest`.")
     assert "linear is not shown to pay here (too few classes to decide): " in printed
     assert "Training the last layers" in printed
     assert f"Page, picture and all numbers: {output / 'ladder.html'}, ladder.svg, ladder.json" in printed
