@@ -422,8 +422,7 @@ TABLE = (
     Entry("unseen_search/serve.py", "unseen serve", NO_REMEDY),
     Entry("unseen_search/serve.py", "Install", INSTALLS),
     Entry("dvc_parallel/graph.py", "`dvc stage", (Situation("unseen run -j 2 none", again=False),)),
-    Entry("dvc_parallel/graph.py", "Then continue", OTHER_DATA),
-    Entry("dvc_parallel/graph.py", "unseen run {}", OTHER_DATA),  # the command of this message
+    Entry("dvc_parallel/graph.py", "unseen run {}", OTHER_DATA),
     Entry("dvc_parallel/lock_file.py", "Another", NO_REMEDY),
     Entry("dvc_parallel/parallel.py", "Omit", NO_REMEDY),
 )
