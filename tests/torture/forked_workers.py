@@ -1,10 +1,10 @@
 """Runs `python -m MODULE ARGUMENTS`, a program that starts many workers of Ray, with workers that fork:
 `python -m tests.torture.forked_workers MODULE ARGUMENTS`.
 
-A worker imports the libraries of a training for 4 s of CPU time. This program imports those that do not
-import Ray, which reads variables of a worker when it is imported, and forks a server. The nodes of Ray that
-the program starts execute this file as the command of a worker. The command sends its arguments, variables
-and standard streams to the server, and ends with the worker, a fork of the server.
+A worker imports the libraries of a training, and Ray, for 8 s of CPU time. A server, a fork of this program,
+imports them once, Ray at the first worker, with its variables. The nodes of Ray that the program starts
+execute this file as the command of a worker. The command sends its arguments, variables and standard streams
+to the server, and ends with the worker, a fork of the server.
 """
 
 import argparse
@@ -22,6 +22,7 @@ from typing import Any, NoReturn
 
 _ADDRESS = "UNSEEN_FORKED_WORKERS"  # variable of the nodes of Ray: the name of the server's socket
 _IMPORTED = ("pandas", "pyarrow.fs", "pyarrow.parquet", "unseen.training.loop", "tests.training.jobs")
+_OF_WORKERS = ("ray.train.torch", "unseen.cluster.train_workers", "unseen.cluster.training")  # import Ray
 _PR_SET_PDEATHSIG = 1
 
 
@@ -54,25 +55,33 @@ def _main(module: str) -> None:
 
 def _serve(listener: socket.socket) -> NoReturn:
     """The server."""
+    from tests.forks import received
+
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the forks
-    gc.collect()
-    gc.freeze()  # a collection in a fork would copy the pages of all objects
     while True:
         connection, _ = listener.accept()
+        _, _, *arguments = received(connection)
+        if "ray" not in sys.modules:  # it reads variables that all workers of a cluster have
+            _import()
         if os.fork() == 0:
             listener.close()
-            _work(connection)
+            _work(arguments)
         connection.close()
 
 
-def _work(connection: socket.socket) -> NoReturn:
-    """The worker of a command, which waits for the end of `connection`."""
-    from tests.forks import received
+def _import() -> None:
+    """Imports what needs Ray."""
+    for library in _OF_WORKERS:
+        importlib.import_module(library)
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the forks
+    gc.collect()
+    gc.freeze()  # a collection in a fork would copy the pages of all objects
 
+
+def _work(arguments: list[str]) -> NoReturn:
+    """The worker of a command, which waits for the end of the connection."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    _, _, *arguments = received(connection)
-    from ray._private.runtime_env.context import RuntimeEnvContext  # reads the variables
+    from ray._private.runtime_env.context import RuntimeEnvContext
 
     parser = argparse.ArgumentParser()
     parser.add_argument("--serialized-runtime-env-context", default="{}")

@@ -27,7 +27,7 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
@@ -37,7 +37,7 @@ import psutil
 from tests.torture import numbered, results
 from tests.torture.cluster_training import WORKER
 from tests.torture.clusters import LIMIT, MODULES, NOTICE, Run, tell
-from tests.torture.gated_training import SEGMENT, last_step, open_until, starts_of, steps_of
+from tests.torture.gated_training import last_step, open_until, starts_of, steps_of
 from tests.torture.numbered import shared_memory, shared_memory_left, within
 
 STATE = results.RESULTS / "preemptions.json"
@@ -51,7 +51,7 @@ KINDS: dict[str, tuple[str, ...]] = {  # with arguments of the training
     "lost node": _NODES,
 }
 LOSSES = 10
-SEGMENTS = 36  # more than the steps before and after the notices of all losses
+_SEGMENTS = {"notice": 36, "drained node": 36}  # the others 16: more than the steps of all losses
 PACE = 0.5  # seconds of a step after a notice
 _MODULES = (*MODULES, "unseen.cluster.notice")
 
@@ -73,6 +73,10 @@ def drawn(number: int) -> tuple[str, list[Loss]]:
     return list(KINDS)[number % len(KINDS)], losses
 
 
+def _segments(kind: str) -> int:
+    return _SEGMENTS.get(kind, 16)
+
+
 def _paced(run: Run, condition: Callable[[], bool], pace: float, seconds: float) -> bool:
     """Lets a step begin every `pace` seconds, as long as steps begin. Whether the condition becomes true in
     time."""
@@ -80,7 +84,7 @@ def _paced(run: Run, condition: Callable[[], bool], pace: float, seconds: float)
     while not condition():
         if time.monotonic() > deadline:
             return False
-        open_until(run.root, min(last_step(run.root)[0] + 2, SEGMENT * SEGMENTS))
+        open_until(run.root, last_step(run.root)[0] + 2)
         time.sleep(pace)
     return True
 
@@ -92,16 +96,16 @@ def trained(number: int, undisturbed: dict[str, bytes] | None) -> tuple[str, lis
     shared, folder = shared_memory(), Path(tempfile.mkdtemp(prefix="up-"))
     try:
         run, problems = Run(folder, *KINDS[kind], launcher=("tests.torture.forked_workers",)), []
-        driver = run.start("--segments", str(SEGMENTS))
+        driver = run.start("--segments", str(_segments(kind)))
         for index, loss in enumerate(losses if undisturbed is not None else []):
-            _paced(run, partial(_has_begun, run, driver, index, loss.steps), 0.02, LIMIT)
+            _paced(run, partial(_has_begun, run, driver, index, loss.steps), 0.05, LIMIT)
             if driver.poll() is not None:  # a training may end before a node that drains is lost
                 break
             _lose(kind, loss, run, driver)
             if not _paced(run, partial(_has_started, run, driver, index + 2), PACE, NOTICE):
                 problems.append(f"the workers did not start again: {run.printed()[-300:]}")
                 break
-        _paced(run, lambda: driver.poll() is not None, 0.02, LIMIT)
+        _paced(run, lambda: driver.poll() is not None, 0.05, LIMIT)
         if run.ended(driver) != 0:
             problems.append(f"the training ends with {driver.returncode}: {run.printed()[-300:]}")
         steps, outputs = steps_of(run.root), run.outputs()
@@ -151,19 +155,19 @@ def _lose(kind: str, loss: Loss, run: Run, driver: subprocess.Popen[bytes]) -> N
             worker.kill()
 
 
-def campaign(trainings: int, state: Path) -> None:
-    """Runs the trainings that the results lack."""
-    undisturbed = cache(lambda: trained(0, None)[2])
+def campaign(numbers: Iterable[int], state: Path) -> None:
+    """Runs the trainings with these `numbers` that the results lack."""
+    first = {_segments(kind): number for number, kind in reversed(list(enumerate(KINDS)))}
+    undisturbed = cache(lambda segments: trained(first[segments], None)[2])
 
     def case(number: int) -> tuple[str, list[str]]:
-        return trained(number, undisturbed())[:2]
+        return trained(number, undisturbed(_segments(drawn(number)[0])))[:2]
 
-    numbered.campaign(
-        range(trainings), state, lambda number: (drawn(number)[0], _MODULES), case, kind="training"
-    )
+    numbered.campaign(numbers, state, lambda number: (drawn(number)[0], _MODULES), case, kind="training")
 
 
 if __name__ == "__main__":
     numbered.own_shared_memory()
     description = "Preemptions of workers lose and leave nothing."
-    campaign(*numbered.options(description, STATE, 30, kind="training"))
+    trainings, file = numbered.options(description, STATE, 30, kind="training")
+    campaign(range(trainings), file)
