@@ -96,24 +96,25 @@ def fit(
                     config["notice"] = directory / f"notice-{number}"
                     result = trainer(work, train_loop_config=config, **arguments).fit()
                     return dict(result.return_value)
-            except (WorkerGroupError, PreemptionError) as error:
-                lost = lost_nodes(nodes)
-                if cluster.private and lost:
-                    raise_failure(error, job.name, cluster, lost)
-                earlier, written, waited = written, checkpoints_of(job), 0.0
-                deaths = 1 if written - earlier else deaths + 1  # only deaths without progress count
-                raise_unless_dead(error, job.name, worlds[-1], deaths, lost)
-                _note_death(error, job.name, lost)
             except Exception as error:
+                died = isinstance(error, WorkerGroupError | PreemptionError)
                 failure = _controller_failure(error)
                 if cluster.contended and failure == _TIMEOUT:
                     waited += time.monotonic() - began
                     continue  # another stage or job took the resources, or a node left
                 lost = lost_nodes(nodes)
-                if trainer is TorchTrainer or not internals_differ(error, lost):
-                    deaths += 1
+                if died or trainer is TorchTrainer or not internals_differ(error, lost):
+                    if cluster.private and lost:
+                        raise_failure(error, job.name, cluster, lost)
+                    earlier, written = written, checkpoints_of(job)
+                    deaths = 1 if written - earlier else deaths + 1  # only deaths without progress count
+                    if died or _is_death_of_helper(error):
+                        waited = 0.0
+                        raise_unless_dead(error, job.name, worlds[-1], deaths, lost)
+                        _note_death(error, job.name, lost)
+                        continue
                     may_pass = isinstance(error, TrainingFailedError) if elastic else failure in _START_ERRORS
-                    if deaths > _RETRIES or not may_pass or (cluster.private and lost):
+                    if deaths > _RETRIES or not may_pass:
                         raise_failure(error, job.name, cluster, lost)
                     continue  # a node left while the workers started
                 _warn(error)
@@ -155,10 +156,17 @@ def _most(worlds: Sequence[int], cluster: Cluster, gpu: str, cpus: int = 1) -> i
 def internals_differ(error: Exception, lost: str = "") -> bool:
     """Whether a call of an internal failed: in this process, in the controller, or when its actor started.
     An actor may also die with one of the nodes that left (`lost`)."""
-    cause = error.controller_failure if isinstance(error, ControllerError) else error
-    if isinstance(cause, RayActorError):
+    if _is_death_of_helper(error):
         return not lost
+    cause = error.controller_failure if isinstance(error, ControllerError) else error
     return isinstance(cause, AttributeError | ImportError | NotImplementedError | TypeError)
+
+
+def _is_death_of_helper(error: Exception) -> bool:
+    """Whether an actor of Ray Train beside the workers died, for example with its node."""
+    return isinstance(
+        error.controller_failure if isinstance(error, ControllerError) else error, RayActorError
+    )
 
 
 def _controller_failure(error: Exception) -> str:
@@ -246,17 +254,15 @@ def _preemption() -> Callable[[], bool]:
     return preempted
 
 
-def raise_unless_dead(
-    error: WorkerGroupError | PreemptionError, name: str, workers: int, deaths: int, lost: str = ""
-) -> None:
-    """Returns if a worker died and at most `_RETRIES` times since the last new checkpoint; otherwise raises
-    the error that ended the run. `lost`: nodes that left. A node that is preempted counts as a worker that
-    died.
+def raise_unless_dead(error: Exception, name: str, workers: int, deaths: int, lost: str = "") -> None:
+    """Returns if a worker, or a helper of Ray, died and at most `_RETRIES` times since the last new
+    checkpoint; otherwise raises the error that ended the run. `lost`: nodes that left. A node that is
+    preempted counts as a worker that died.
 
     That is the error of the loop, in rank order. With several workers a RuntimeError does not count as one:
     the others raise it when the worker that they exchange with has died.
     """
-    of_ranks = {} if isinstance(error, PreemptionError) else error.worker_failures
+    of_ranks = error.worker_failures if isinstance(error, WorkerGroupError) else {}
     failures = [of_ranks[rank] for rank in sorted(of_ranks)]
     errors = [failure for failure in failures if type(failure).__module__.partition(".")[0] != "ray"]
     if any(workers == 1 or not isinstance(each, RuntimeError) for each in errors):
@@ -277,7 +283,7 @@ def raise_unless_dead(
         raise UserError(what, f"{remedy} {_RESUMES}") from error
 
 
-def _note_death(error: WorkerGroupError | PreemptionError, name: str, lost: str) -> None:
+def _note_death(error: Exception, name: str, lost: str) -> None:
     """One line about a death after which the run starts again."""
     cause = f"{lost} left the cluster" if lost else "a worker died"
     if isinstance(error, PreemptionError):

@@ -420,8 +420,9 @@ def test_a_private_cluster_takes_the_largest_number_of_workers(
     [
         WorkerGroupError("a worker failed", {0: ActorDiedError()}),
         PreemptionError(PreemptionInfo(deadline_ms=0, preempted_node_to_ranks={"b": [1]})),
+        ControllerError(ActorDiedError()),
     ],
-    ids=["killed", "preempted"],
+    ids=["killed", "preempted", "helper of Ray"],
 )
 def test_only_deaths_without_a_new_checkpoint_end_a_training(
     error: Exception,
@@ -431,10 +432,11 @@ def test_only_deaths_without_a_new_checkpoint_end_a_training(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """Nodes leave five times, each time after a checkpoint; then a worker dies three times at one step. The
-    checkpoint of another recipe has a larger number of steps."""
+    checkpoint of another recipe has a larger number of steps. A helper of Ray may die in place of a worker."""
     cluster = Cluster(private=False, name="a cluster", cpus=8, gpus=0)
     training = job(root, recipe("baseline"))
     monkeypatch.setattr(Cluster, "claim", lambda *_: {"CPU": 1.0})
+    monkeypatch.setattr(train_workers, "lost_nodes", lambda _: "node b")
     assert training.state is not None
     state, other = (training.state / f"tiny/baseline/0-{digest}" for digest in ("abc", "def"))
     state.mkdir(parents=True)
@@ -452,8 +454,8 @@ def test_only_deaths_without_a_new_checkpoint_end_a_training(
     with pytest.raises(UserError, match=r"died 3 times without a new checkpoint: .") as caught:
         train_workers.fit(training, worlds, "no", cluster)
     assert "\n" not in caught.value.what
-    cause = "node was preempted" if isinstance(error, PreemptionError) else "worker died"
-    line = f"train tiny/baseline/0: a {cause}; starting again from the last checkpoint.\n"
+    cause = "a node was preempted" if isinstance(error, PreemptionError) else "node b left the cluster"
+    line = f"train tiny/baseline/0: {cause}; starting again from the last checkpoint.\n"
     assert capsys.readouterr().err == line * 6
     trainer = lean_trainer.ElasticTrainer if len(worlds) > 1 else TorchTrainer
     assert starts == [(trainer, (1, 4) if len(worlds) > 1 else 2)] * 7
