@@ -432,7 +432,7 @@ def test_only_deaths_without_a_new_checkpoint_end_a_training(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """Nodes leave five times, each time after a checkpoint; then a worker dies three times at one step. The
-    checkpoint of another recipe has a larger number of steps. A helper of Ray may die in place of a worker."""
+    checkpoint of another recipe has a larger number of steps. A helper of Ray may die instead of a worker."""
     cluster = Cluster(private=False, name="a cluster", cpus=8, gpus=0)
     training = job(root, recipe("baseline"))
     monkeypatch.setattr(Cluster, "claim", lambda *_: {"CPU": 1.0})
