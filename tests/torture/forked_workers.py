@@ -18,6 +18,7 @@ import signal
 import socket
 import sys
 import traceback
+from types import SimpleNamespace
 from typing import Any, NoReturn
 
 _ADDRESS = "UNSEEN_FORKED_WORKERS"  # variable of the nodes of Ray: the name of the server's socket
@@ -70,9 +71,14 @@ def _serve(listener: socket.socket) -> NoReturn:
 
 
 def _import() -> None:
-    """Imports what needs Ray."""
+    """Imports what needs Ray. Ray seeds its generator of IDs when it is used first: forks of a process that
+    has used it have equal IDs. An import uses it for the IDs of actor classes only."""
+    from ray import ActorClassID, actor
+
+    actor.ActorClassID = SimpleNamespace(from_random=lambda: ActorClassID(os.urandom(ActorClassID.size())))
     for library in _OF_WORKERS:
         importlib.import_module(library)
+    actor.ActorClassID = ActorClassID
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the forks
     gc.collect()
     gc.freeze()  # a collection in a fork would copy the pages of all objects

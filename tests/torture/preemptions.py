@@ -141,7 +141,7 @@ def _lose(kind: str, loss: Loss, run: Run, driver: subprocess.Popen[bytes]) -> N
         for command in ("drain",) if kind == "drained node" else ("leave", "join"):
             tell(driver, command)
         return
-    workers = [process for process in run.processes() if WORKER in " ".join(process.cmdline())]
+    workers = _workers(run)
     assert len(workers) == 2, workers
     if kind != "kill":
         workers[loss.worker].send_signal(signal.SIGTERM)
@@ -153,6 +153,15 @@ def _lose(kind: str, loss: Loss, run: Run, driver: subprocess.Popen[bytes]) -> N
     for worker in workers if kind == "checkpoint" else [] if kind == "notice" else [workers[loss.worker]]:
         with contextlib.suppress(psutil.NoSuchProcess):
             worker.kill()
+
+
+def _workers(run: Run) -> list[psutil.Process]:
+    workers = []
+    for process in run.processes():
+        with contextlib.suppress(psutil.NoSuchProcess, psutil.ZombieProcess):
+            if WORKER in " ".join(process.cmdline()):
+                workers.append(process)
+    return workers
 
 
 def campaign(numbers: Iterable[int], state: Path) -> None:
