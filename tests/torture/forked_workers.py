@@ -1,16 +1,18 @@
 """Runs `python -m MODULE ARGUMENTS`, a program that starts many workers of Ray, with workers that fork:
 `python -m tests.torture.forked_workers MODULE ARGUMENTS`.
 
-A worker imports the libraries of a training, and Ray, for 8 s of CPU time. A server, a fork of this program,
-imports them once, Ray at the first worker, with its variables. The nodes of Ray that the program starts
-execute this file as the command of a worker. The command sends its arguments, variables and standard streams
-to the server, and ends with the worker, a fork of the server.
+A worker imports the libraries of a training, and Ray, for 8 s of CPU time. This program imports them once,
+and Ray once for each node of Ray that it starts, because Ray reads variables of the node when it is imported.
+A node has a server, a fork of this program, and executes this file as the command of a worker. The command
+sends its arguments, variables and standard streams to the server, and ends with the worker, a fork of the
+server.
 """
 
 import argparse
 import ctypes
 import gc
 import importlib
+import itertools
 import json
 import os
 import runpy
@@ -32,14 +34,10 @@ def _main(module: str) -> None:
     for library in _IMPORTED:
         importlib.import_module(library)
     assert "ray" not in sys.modules, "the libraries import Ray"
-    name = f"unseen-workers-{os.getpid()}"
-    listener = socket.socket(socket.AF_UNIX)
-    listener.bind("\0" + name)
-    listener.listen(64)
+    listener = _listener(name := f"unseen-workers-{os.getpid()}")
     if os.fork() == 0:
-        _serve(listener)
+        _serve_nodes(listener, name)
     listener.close()
-    os.environ[_ADDRESS] = name
     from ray._private import services
 
     start = services.start_raylet
@@ -47,6 +45,9 @@ def _main(module: str) -> None:
     def start_raylet(*arguments: Any, **named: Any) -> Any:
         ours = [__file__ if str(value).endswith("/setup_worker.py") else value for value in arguments]
         assert ours != list(arguments), "this version of Ray gives the command of its workers otherwise"
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.connect("\0" + name)
+            os.environ[_ADDRESS] = connection.recv(100).decode()  # the node inherits it
         return start(*ours, **named)
 
     services.start_raylet = start_raylet
@@ -54,15 +55,39 @@ def _main(module: str) -> None:
     runpy.run_module(module, run_name="__main__", alter_sys=True)
 
 
+def _listener(name: str) -> socket.socket:
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind("\0" + name)
+    listener.listen(64)
+    return listener
+
+
+def _serve_nodes(listener: socket.socket, name: str) -> NoReturn:
+    """Forks the server of a node at each connection, and replies the name of its socket. Ends with the
+    program."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    for number in itertools.count():
+        connection, _ = listener.accept()
+        of_node = _listener(f"{name}-{number}")
+        if os.fork() == 0:
+            listener.close()
+            connection.close()
+            _serve(of_node)
+        of_node.close()
+        connection.sendall(f"{name}-{number}".encode())
+        connection.close()
+    raise AssertionError("the loop does not end")
+
+
 def _serve(listener: socket.socket) -> NoReturn:
-    """The server."""
+    """The server of a node."""
     from tests.forks import received
 
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     while True:
         connection, _ = listener.accept()
         _, _, *arguments = received(connection)
-        if "ray" not in sys.modules:  # it reads variables that all workers of a cluster have
+        if "ray" not in sys.modules:
             _import()
         if os.fork() == 0:
             listener.close()
