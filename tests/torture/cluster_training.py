@@ -121,6 +121,7 @@ def main() -> int:
     parser.add_argument("root", type=Path)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--segments", type=int, default=SEGMENTS)
+    parser.add_argument("--batch-norm", default="batch")
     parser.add_argument("--nodes", type=int, default=0)
     parser.add_argument("--run-cluster", action="store_true")
     parser.add_argument("--elastic", action="store_true")
@@ -130,7 +131,7 @@ def main() -> int:
     settings = TrainSettings(workers=(1, 3) if options.elastic else options.workers, gpu="no")
     if options.run_cluster:
         return _on_run_cluster(options.root, ["--workers", str(options.workers)])
-    job = gated_job(options.root, options.segments)
+    job = gated_job(options.root, options.segments, options.batch_norm)
     if options.nodes:
         return _on_nodes(job, options.nodes, settings, options.drains)
     return _train(job, settings)

@@ -22,10 +22,10 @@ TOLERANCE = 1e-6
 Rows = list[dict[str, float]]
 
 
-def gated_job(root: Path, segments: int) -> Job:
+def gated_job(root: Path, segments: int, batch_norm: str = "batch") -> Job:
     """A training of `segments` segments."""
     training = {"iterations": SEGMENT * segments, "validate_every": SEGMENT}
-    return job(root, recipe("baseline", training=training))
+    return job(root, recipe("baseline", training=training, backbone={"batch_norm": batch_norm}))
 
 
 def train(job: Job, rank: int, *arguments: Any) -> dict[str, Any]:

@@ -52,6 +52,7 @@ KINDS: dict[str, tuple[str, ...]] = {  # with arguments of the training
 }
 LOSSES = 10
 _SEGMENTS = {"notice": 36, "drained node": 36}  # the others 16: more than the steps of all losses
+_FAST = ("--batch-norm", "frozen")  # an exchange of its statistics would take half of a step
 PACE = 0.5  # seconds of a step after a notice
 _MODULES = (*MODULES, "unseen.cluster.notice")
 
@@ -96,7 +97,7 @@ def trained(number: int, undisturbed: dict[str, bytes] | None) -> tuple[str, lis
     shared, folder = shared_memory(), Path(tempfile.mkdtemp(prefix="up-"))
     try:
         run, problems = Run(folder, *KINDS[kind], launcher=("tests.torture.forked_workers",)), []
-        driver = run.start("--segments", str(_segments(kind)))
+        driver = run.start("--segments", str(_segments(kind)), *_FAST)
         for index, loss in enumerate(losses if undisturbed is not None else []):
             _paced(run, partial(_has_begun, run, driver, index, loss.steps), 0.05, LIMIT)
             if driver.poll() is not None:  # a training may end before a node that drains is lost
