@@ -98,28 +98,29 @@ def fit(
                     return dict(result.return_value)
             except Exception as error:
                 died = isinstance(error, WorkerGroupError | PreemptionError)
-                failure = _controller_failure(error)
+                failure = type(_cause(error)).__name__  # Ray does not export the types
                 if cluster.contended and failure == _TIMEOUT:
                     waited += time.monotonic() - began
                     continue  # another stage or job took the resources, or a node left
                 lost = lost_nodes(nodes)
-                if died or trainer is TorchTrainer or not internals_differ(error, lost):
-                    if cluster.private and lost:
-                        raise_failure(error, job.name, cluster, lost)
-                    earlier, written = written, checkpoints_of(job)
-                    deaths = 1 if written - earlier else deaths + 1  # only deaths without progress count
-                    if died or _is_death_of_helper(error):
-                        waited = 0.0
-                        raise_unless_dead(error, job.name, worlds[-1], deaths, lost)
-                        _note_death(error, job.name, lost)
-                        continue
-                    may_pass = isinstance(error, TrainingFailedError) if elastic else failure in _START_ERRORS
-                    if deaths > _RETRIES or not may_pass:
-                        raise_failure(error, job.name, cluster, lost)
-                    continue  # a node left while the workers started
-                _warn(error)
-                trainer = TorchTrainer
-                worlds, elastic = [_most(worlds, cluster, gpu, job.threads)], False
+                if not died and trainer is not TorchTrainer and internals_differ(error, lost):
+                    _warn(error)
+                    trainer = TorchTrainer
+                    worlds, elastic = [_most(worlds, cluster, gpu, job.threads)], False
+                    continue
+                if cluster.private and lost:
+                    raise_failure(error, job.name, cluster, lost)
+                earlier, written = written, checkpoints_of(job)
+                deaths = 1 if written - earlier else deaths + 1  # only deaths without progress count
+                if died or _is_death_of_helper(error):
+                    waited = 0.0
+                    raise_unless_dead(error, job.name, worlds[-1], deaths, lost)
+                    _note_death(error, job.name, lost)
+                    continue
+                may_pass = isinstance(error, TrainingFailedError) if elastic else failure in _START_ERRORS
+                if deaths > _RETRIES or not may_pass:
+                    raise_failure(error, job.name, cluster, lost)
+                # a node left while the workers started: they start again
     raise AssertionError("the loop above returns or raises")
 
 
@@ -155,23 +156,29 @@ def _most(worlds: Sequence[int], cluster: Cluster, gpu: str, cpus: int = 1) -> i
 
 def internals_differ(error: Exception, lost: str = "") -> bool:
     """Whether a call of an internal failed: in this process, in the controller, or when its actor started.
-    An actor may also die with one of the nodes that left (`lost`)."""
+    An actor that had started may also die with one of the nodes that left (`lost`)."""
     if _is_death_of_helper(error):
         return not lost
-    cause = error.controller_failure if isinstance(error, ControllerError) else error
-    return isinstance(cause, AttributeError | ImportError | NotImplementedError | TypeError)
+    cause = _cause(error)
+    return isinstance(
+        cause, AttributeError | ImportError | NotImplementedError | TypeError
+    ) or _failed_to_start(cause)
 
 
 def _is_death_of_helper(error: Exception) -> bool:
-    """Whether an actor of Ray Train beside the workers died, for example with its node."""
-    return isinstance(
-        error.controller_failure if isinstance(error, ControllerError) else error, RayActorError
-    )
+    """Whether an actor of Ray Train beside the workers died, for example with its node. One whose constructor
+    raised an error did not: that error comes again."""
+    cause = _cause(error)
+    return isinstance(cause, RayActorError) and not _failed_to_start(cause)
 
 
-def _controller_failure(error: Exception) -> str:
-    """The name of the exception that ended the controller; empty without. Ray does not export the types."""
-    return type(error.controller_failure).__name__ if isinstance(error, ControllerError) else ""
+def _failed_to_start(cause: Exception) -> bool:
+    return isinstance(cause, RayActorError) and cause.actor_init_failed
+
+
+def _cause(error: Exception) -> Exception:
+    """The exception that ended Ray's controller; `error` itself if another ended the run."""
+    return error.controller_failure if isinstance(error, ControllerError) else error
 
 
 def _warn(error: Exception) -> None:

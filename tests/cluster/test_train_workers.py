@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import ray.train.torch
 import torch
-from ray.exceptions import ActorDiedError
+from ray.exceptions import ActorDiedError, RayTaskError
 from ray.train import ControllerError, PreemptionError, PreemptionInfo, ScalingConfig, WorkerGroupError
 from ray.train.torch import TorchTrainer
 from ray.train.v2._internal.execution.preemption import PreemptionContext
@@ -181,6 +181,28 @@ def test_failing_internals_select_rays_trainer_with_one_warning(
     assert train_workers.fit(job(root, recipe("baseline")), [2], "no", HERE) == {"result": {}}
     assert fits == ["run-1"]
     assert capsys.readouterr().err.count("warning:") == 1
+
+
+@pytest.mark.parametrize("elastic", [True, False])
+def test_a_helper_of_ray_whose_constructor_fails_is_started_once(
+    elastic: bool, root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also while a node leaves: the error of a constructor comes again. Ray's trainer replaces the own."""
+    starts = []
+
+    def fit(trainer: Any) -> Any:
+        starts.append(type(trainer))
+        cause = RayTaskError("__init__", "TypeError: no such argument", TypeError("no such argument"))
+        raise ControllerError(ActorDiedError(cause))
+
+    monkeypatch.setattr(TorchTrainer, "fit", fit)
+    monkeypatch.setattr(Cluster, "claim", lambda *_: {"CPU": 1.0})
+    monkeypatch.setattr(train_workers, "lost_nodes", lambda _: "node b")
+    cluster = Cluster(private=False, name="a cluster", cpus=8, gpus=0)
+    with pytest.raises(UserError, match=r"node b left a cluster during the training of .*no such argument"):
+        train_workers.fit(job(root, recipe("baseline")), [1, 2] if elastic else [2], "no", cluster)
+    assert starts == [lean_trainer.ElasticTrainer] * elastic + [TorchTrainer]
+    assert capsys.readouterr().err.count("warning: the fast start of workers fails with Ray") == elastic
 
 
 @pytest.mark.parametrize("private", [True, False])

@@ -24,6 +24,7 @@ the same command runs again. A kill is a violation unless
 Kill n is drawn by a generator seeded by n. The campaign continues where it was stopped.
 """
 
+import contextlib
 import os
 import random
 import shutil
@@ -151,12 +152,14 @@ class Run:
         paths = [*outputs.model.glob("*"), outputs.history]
         return {path.name: path.read_bytes() for path in paths if path.is_file()}
 
-    def processes(self) -> list[psutil.Process]:
-        """The processes of the run, by the variable that they inherited."""
+    def processes(self, part: str = "") -> list[psutil.Process]:
+        """The processes of the run, by the variable that they inherited, whose command contains `part`."""
         marked = []
         for process in psutil.process_iter():
             try:
-                if process.environ().get(MARK) == self.mark and process.status() != psutil.STATUS_ZOMBIE:
+                if process.environ().get(MARK) != self.mark or process.status() == psutil.STATUS_ZOMBIE:
+                    continue
+                if part in " ".join(process.cmdline()):
                     marked.append(process)
             except (psutil.NoSuchProcess, psutil.AccessDenied, psutil.ZombieProcess):
                 continue
@@ -170,13 +173,10 @@ class Run:
         if target not in NAMES:
             driver.kill()
             return True
-        for process in self.processes():
-            try:
-                if NAMES[target] in " ".join(process.cmdline()):
-                    process.kill()
-                    return True
-            except (psutil.NoSuchProcess, psutil.ZombieProcess):
-                continue
+        for process in self.processes(NAMES[target]):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
+                return True
         return False
 
     def left(self) -> list[str]:

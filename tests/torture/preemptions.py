@@ -142,7 +142,7 @@ def _lose(kind: str, loss: Loss, run: Run, driver: subprocess.Popen[bytes]) -> N
         for command in ("drain",) if kind == "drained node" else ("leave", "join"):
             tell(driver, command)
         return
-    workers = _workers(run)
+    workers = run.processes(WORKER)
     assert len(workers) == 2, workers
     if kind != "kill":
         workers[loss.worker].send_signal(signal.SIGTERM)
@@ -154,15 +154,6 @@ def _lose(kind: str, loss: Loss, run: Run, driver: subprocess.Popen[bytes]) -> N
     for worker in workers if kind == "checkpoint" else [] if kind == "notice" else [workers[loss.worker]]:
         with contextlib.suppress(psutil.NoSuchProcess):
             worker.kill()
-
-
-def _workers(run: Run) -> list[psutil.Process]:
-    workers = []
-    for process in run.processes():
-        with contextlib.suppress(psutil.NoSuchProcess, psutil.ZombieProcess):
-            if WORKER in " ".join(process.cmdline()):
-                workers.append(process)
-    return workers
 
 
 def campaign(numbers: Iterable[int], state: Path) -> None:
