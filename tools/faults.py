@@ -1,6 +1,6 @@
 """Plants faults of one line in a copy of the last commit and runs the tests that can notice them.
 
-    python -m tools.faults [--seed 1] [--faults 100] [--seconds 240] [--state data/.faults.json] [PATH ...]
+    python -m tools.faults [--seed 1] [--faults 100] [--seconds 240] [--state FILE] [PATH ...]
 
 A fault is drawn in two steps: a line of the product that has a place for one, then one of its places. Places
 are those of the syntax tree: a comparison (`<` and `<=`, `>` and `>=`, `==` and `!=`, `is`, `in`), a number
@@ -12,7 +12,8 @@ errors that are raised have none. PATH: draws from these files and folders only.
 The tests are the files below tests/ that reach the module by imports: first those that import it, then those
 that import a module that does, and so on; of equal distance the fastest first. They run with `-x`, without
 Ray, the graph and a GPU, at most `--seconds` for a fault. A test that fails also without the fault is left
-out from then on. The state has every result; a later run continues it. The table of survivors is printed.
+out from then on. FILE (data/state/faults.json) has every result; a later run continues it. The table of
+survivors is printed.
 """
 
 import argparse
@@ -270,7 +271,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--faults", type=int, default=100)
     parser.add_argument("--seconds", type=float, default=240, help="most for the tests of one fault")
-    parser.add_argument("--state", type=Path, default=ROOT / "data/.faults.json")
+    parser.add_argument("--state", type=Path, default=ROOT / "data/state/faults.json")
     arguments = parser.parse_args()
     state: dict[str, Any] = {"seconds": {}, "broken": [], "faults": []}
     if arguments.state.is_file():
