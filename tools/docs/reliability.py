@@ -114,9 +114,9 @@ step begins every 0.5 s. A training is a violation unless the same command goes 
 succeeds, weights and history have the bytes of an undisturbed run, and no process, partial file, file of a
 cluster or shared memory is left. "Steps again": the median and the maximum of the steps that begin again
 after a loss; the step that the loss interrupts is one of them. Workers are forks of a process of their node
-that has imported their libraries and Ray. Trainings 0 to 16 and 18 to 22 synchronise batch norm, the others
-freeze it. Three losses without a new checkpoint in between end a training, so that each start takes four
-steps or more: one is due every two steps. The campaign continues where it ended.
+that has imported their libraries and Ray. Batch norm is frozen. Three losses without a new checkpoint in
+between end a training, so that each start takes four steps or more: one is due every two steps. The campaign
+continues where it ended.
 
 The campaign found one defect. Ray destroys the group of a worker whose partner was lost, and a step in
 progress went on with its own slice: history and weights of 2 of 5 trainings on drained nodes differed. The
