@@ -105,6 +105,11 @@ class Collage:
     def __init__(self, pixels: Pixels, cells: Int[np.ndarray, "images 4"]) -> None:
         self.pixels, self.cells = pixels, cells
 
+    def cell(self, source: str) -> int:
+        """The cell of the class image, left to right and top to bottom."""
+        number = self.pixels.number(source)
+        return self.cells[number].tolist().index(number)
+
     def __call__(self, source: str) -> UInt8[np.ndarray, "64 64 3"]:
         picture = np.empty((2 * SIDE, 2 * SIDE, 3), np.uint8)
         numbers = self.cells[self.pixels.number(source)].tolist()
