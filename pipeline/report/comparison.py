@@ -4,11 +4,12 @@
 The family of a data set contains all pairs of methods in all metrics of COMPARED, or all other methods
 against `report.control`, or against the control of the study that the run is. Its verdicts decide the first
 paragraph, the bold values and the results of pairs. The family of a study contains its rows against its
-control, or against their baselines, in its metric. The floor of a pair is that of its better method: the
-features before training, without a projection.
+control, or against their baselines, in its metric: one with per-query values over classes and seeds, another
+over seeds. The floor of a pair is that of its better method: the features before training, without a
+projection.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
@@ -17,7 +18,7 @@ import numpy as np
 from unseen.config.inputs import StudyInputs
 from unseen.evaluation.statistics.better import LEAST, Comparison, Verdict, compare, decide, flips_of
 from unseen.evaluation.statistics.intervals import MIN_CLASSES
-from unseen.evaluation.statistics.table import of_queries
+from unseen.evaluation.statistics.table import Table, of_queries
 from unseen.evaluation.tables import read_runs
 from unseen.report.joint_intervals import column_of
 from unseen.report.report_data import ReportData
@@ -56,12 +57,21 @@ def compare_methods(report_data: ReportData, dataset: str, summary: Summary) -> 
 
 
 def compare_rows(
-    report_data: ReportData, dataset: str, summary: Summary, study: StudyInputs
+    report_data: ReportData,
+    dataset: str,
+    summary: Summary,
+    study: StudyInputs,
+    by_seed: Callable[[str, str], Sequence[float]],
 ) -> dict[str, Pair]:
-    """The family of a study on a data set, by the method of the row: the first of each pair. Empty for a
-    metric without per-query values. Raises UserError as `compare_methods` does."""
-    metrics = [study.metric] if study.metric in COMPARED else []
-    return {pair.first: pair for pair in _family(report_data, dataset, summary, study.contrasts, metrics)}
+    """The family of a study on a data set, by the method of the row: the first of each pair. by_seed: the
+    values of a method in a metric, for a metric without per-query values, which has verdicts with two seeds
+    or more. Raises UserError as `compare_methods` does."""
+    if study.metric in COMPARED:
+        pairs = _family(report_data, dataset, summary, study.contrasts, [study.metric])
+    else:
+        confidence = report_data.of(dataset)[0].protocol["confidence"]
+        pairs = _over_seeds(study.contrasts, study.metric, by_seed, confidence)
+    return {pair.first: pair for pair in pairs}
 
 
 def control_of(studies: Sequence[StudyInputs], methods: Sequence[str]) -> str | None:
@@ -109,6 +119,25 @@ def _family(
     return [Pair(*asked, verdict) for asked, verdict in zip(family, verdicts, strict=True)]
 
 
+def _over_seeds(
+    chosen: Sequence[tuple[str, str]],
+    metric: str,
+    by_seed: Callable[[str, str], Sequence[float]],
+    confidence: float,
+) -> list[Pair]:
+    """The pairs in a metric of trainings; none with one seed, or without a value of each training."""
+    order = list(dict.fromkeys(method for pair in chosen for method in pair))
+    values = [by_seed(method, metric) for method in order]
+    seeds = {len(of_method) for of_method in values}
+    if len(seeds) != 1 or max(seeds) < 2:
+        return []
+    table = Table(np.array(values)[:, None, :, None], None)
+    places = [(order.index(second), order.index(first)) for first, second in chosen]
+    comparisons = compare(table, places, confidence=confidence)
+    verdicts = decide(comparisons, [0.0] * len(chosen), [None] * len(chosen), confidence)
+    return [Pair(*pair, metric, verdict) for pair, verdict in zip(chosen, verdicts, strict=True)]
+
+
 def _floor(summary: Summary, first: str, second: str, metric: str) -> float | None:
     values = {method: summary.of(method, metric) for method in (first, second)}
     higher = max(values, key=lambda method: value.value if (value := values[method]) else 0.0)
@@ -128,8 +157,8 @@ def lead_of(pairs: Sequence[Pair], method: str, metric: str) -> Lead | None:
     return lead or None
 
 
-def bounds(comparison: Comparison) -> str:
-    """The interval of a difference in points, or why there is none."""
+def bounds(comparison: Comparison, signed: Callable[[float | None], str] = signed_points) -> str:
+    """The interval of a difference, or why there is none. signed: the text of a number."""
     if comparison.low is None or comparison.high is None:
         return f"no interval with fewer than {MIN_CLASSES} classes"
-    return f"{signed_points(comparison.low)} to {signed_points(comparison.high)}"
+    return f"{signed(comparison.low)} to {signed(comparison.high)}"

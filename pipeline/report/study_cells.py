@@ -110,6 +110,7 @@ class StudyTable:
     gains: dict[Column, tuple[Gain, ...]] = field(default_factory=dict)  # percent: of study.metric alone
     # by the method of a row, compared with its control in study.metric: one family
     verdicts: dict[str, Pair] = field(default_factory=dict)
+    is_of_ensembles: bool = False  # whether each row has the numbers of its ensembles
 
     @property
     def control(self) -> str:
@@ -123,6 +124,12 @@ class StudyTable:
     def charted_gains(self) -> dict[Column, tuple[Gain, ...]]:
         """Those in percent."""
         return self.gains if self.study.gain == "percent" else {}
+
+
+def outcome_of(pair: Pair) -> str:
+    """The verdict on a row. Of a number of order one, none is better."""
+    outcome = pair.verdict.outcome
+    return {"better": "higher", "worse": "lower"}.get(outcome, outcome) if is_plain(pair.metric) else outcome
 
 
 def is_plain(metric: str) -> bool:

@@ -16,7 +16,7 @@ from pathlib import Path
 from unseen.experiments.printed.model import names as papers
 from unseen.report.comparison import Pair
 from unseen.report.report_data import ReportData
-from unseen.report.study_cells import Cell, Column, Line, StudyTable, is_plain
+from unseen.report.study_cells import Cell, Column, Line, StudyTable, is_plain, outcome_of
 from unseen.report.study_files import write
 from unseen.report.study_table import study_table
 from unseen.report.words import name_of
@@ -146,13 +146,15 @@ def _cells(
 
 
 def _verdict(pair: Pair | None) -> list[str]:
-    """Difference and interval in points, adjusted p, and verdict; empty without a comparison."""
+    """Difference and interval, in points or of order one, adjusted p, and verdict; empty without a
+    comparison."""
     if pair is None:
         return [""] * 5
     compared = pair.verdict.comparison
     ends = (compared.difference, compared.low, compared.high)
-    points = ["" if end is None else f"{100 * end:.2f}" for end in ends]
-    return [*points, f"{pair.verdict.adjusted:.2g}", pair.verdict.outcome]
+    scale, digits = (1, 4) if is_plain(pair.metric) else (100, 2)
+    numbers = ["" if end is None else f"{scale * end:.{digits}f}" for end in ends]
+    return [*numbers, f"{pair.verdict.adjusted:.2g}", outcome_of(pair)]
 
 
 def _lines(table: StudyTable) -> dict[str, Line]:

@@ -43,7 +43,7 @@ class Numbers:
                 return None
             return Ours(100 * ensemble[name], 100 * ensemble[f"{name}_std"])
         if is_plain(column.metric):
-            values = self._plain(method, column.metric)
+            values = self.by_seed(method, column.metric)
             if not values:
                 return None
             return Ours(statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else None)
@@ -53,10 +53,13 @@ class Numbers:
         ends = (value.deviation, value.low, value.high)
         return Ours(100 * value.value, *(None if end is None else 100 * end for end in ends))
 
-    def _plain(self, method: str, metric: str) -> list[float]:
-        """A metric that is not a share, of each seed."""
+    def by_seed(self, method: str, metric: str) -> list[float]:
+        """A metric of each seed that has it."""
+        runs = self.report_data.of(self.dataset, method)
+        if not is_plain(metric):
+            return [float(run.metrics[metric]) for run in runs if metric in run.metrics]
         if metric in OF_HISTORY:
-            histories = [run.history for run in self.report_data.of(self.dataset, method)]
+            histories = [run.history for run in runs]
             return [
                 statistics.fmean(row[metric] for row in history)
                 for history in histories

@@ -46,6 +46,8 @@ def study_table(report_data: ReportData, dataset: str, study: StudyInputs) -> St
     else:
         columns = own_columns(table, study)
         lines = own_lines(table, study, columns)
+    is_of_ensembles = all((dataset, row.method) in report_data.ensembles for row in study.rows)
+    verdicts = {} if is_of_ensembles else compare_rows(report_data, dataset, summary, study, table.by_seed)
     return StudyTable(
         study,
         dataset,
@@ -55,7 +57,8 @@ def study_table(report_data: ReportData, dataset: str, study: StudyInputs) -> St
         points=points_of(table, study, printed, columns),
         is_printed=bool(printed),
         gains=gains_of(study, columns, lines),
-        verdicts=compare_rows(report_data, dataset, summary, study),
+        verdicts=verdicts,
+        is_of_ensembles=is_of_ensembles,
     )
 
 

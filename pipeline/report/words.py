@@ -82,6 +82,11 @@ def signed_points(difference: float | None) -> str:
     )
 
 
+def signed_number(difference: float | None) -> str:
+    """A difference of two numbers of order one, with its sign."""
+    return "–" if difference is None else f"{difference:+.3f}".replace("-", "−")
+
+
 def probability(value: float) -> str:
     """A p value: two decimals, three below 0.1."""
     return "< 0.001" if value < 0.001 else f"{value:.3f}" if value < 0.1 else f"{value:.2f}"

@@ -8,7 +8,7 @@ from unittest.mock import Mock
 
 import numpy as np
 import pytest
-from scipy.stats import spearmanr
+from scipy.stats import spearmanr, ttest_rel
 
 from unseen.config.inputs import Form, StudyInputs, StudyRowInputs
 from unseen.evaluation.statistics.better import holm
@@ -17,11 +17,12 @@ from unseen.experiments.catalogue import studies
 from unseen.experiments.printed.model import Number
 from unseen.report.comparison import control_of
 from unseen.report.report_data import ReportData
-from unseen.report.study_cells import Cell, Column, Line, Ours, Point, StudyTable
+from unseen.report.study_cells import Cell, Column, Line, Ours, Point, StudyTable, outcome_of
 from unseen.report.study_figures import charts
 from unseen.report.study_files import write
 from unseen.report.study_lines import Numbers, printed_lines, printed_of
 from unseen.report.study_table import gains_of, study_table
+from unseen.report.summary import Summary
 from unseen.report.svg import GRID, INK, MUTED, PAPER, SERIES
 
 PRINTED = ["75.76", "75.57", "75.44", "75.96"]  # CRT table 8, Recall@1
@@ -101,7 +102,11 @@ def test_numbers_of_ensembles_come_first_and_are_those_of_the_chart(study_inputs
     assert [point.ours.value for point in table.points] == pytest.approx([0, 10, 20, 30])
     assert [point.ours.deviation for point in table.points] == pytest.approx([0, 1, 2, 3])
     one_without = replace(study_inputs, ensembles=dict(list(ensembles.items())[1:]))
-    assert study_table(one_without, "birds", study).columns[0] == Column("map_at_r")
+    other = study_table(one_without, "birds", study)
+    assert other.columns[0] == Column("map_at_r")
+    assert (table.is_of_ensembles, other.is_of_ensembles) == (True, False)
+    assert not table.verdicts, "ensembles share trainings"
+    assert len(other.verdicts) == 3
 
 
 def test_rows_are_compared_with_the_control_as_one_family(study_inputs: ReportData) -> None:
@@ -119,8 +124,52 @@ def test_rows_are_compared_with_the_control_as_one_family(study_inputs: ReportDa
     assert table.control == "K1 = 1"
     assert control_of(study_inputs.studies, study_inputs.methods) == control
     assert control_of(study_inputs.studies, study_inputs.methods[1:]) is None
-    density = study_inputs.studies[0].model_copy(update={"metric": "embedding_density"})
-    assert not study_table(study_inputs, "cub", density).verdicts, "a metric without values of queries"
+
+
+@pytest.mark.parametrize("metric", ["embedding_density", "recall_at_2"])
+def test_a_metric_without_values_of_queries_is_compared_over_the_seeds(
+    study_inputs: ReportData, metric: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    control, *others = study_inputs.methods
+    numbers = {
+        method: [place, place**1.5 + 0.1 * place] for place, method in enumerate((control, *others), 1)
+    }
+    monkeypatch.setattr(
+        Numbers, "by_seed", lambda self, method, name: numbers[method] if name == metric else []
+    )
+    study = study_inputs.studies[0].model_copy(update={"metric": metric})
+    table = study_table(study_inputs, "cub", study)
+    p_values = holm(np.array([ttest_rel(numbers[method], numbers[control]).pvalue for method in others]))
+    assert list(table.verdicts) == others
+    for method, p_value in zip(others, p_values, strict=True):
+        verdict = table.verdicts[method].verdict
+        assert verdict.comparison.difference == pytest.approx(
+            statistics.fmean(numbers[method]) - statistics.fmean(numbers[control])
+        )
+        assert verdict.adjusted == pytest.approx(p_value)
+        assert verdict.comparison.classes == 0
+        assert verdict.outcome == "open"
+    monkeypatch.setattr(Numbers, "by_seed", lambda self, method, name: numbers[method][:1])
+    assert not study_table(study_inputs, "cub", study).verdicts, "one seed"
+    monkeypatch.setattr(
+        Numbers, "by_seed", lambda self, method, name: numbers[method][: 1 + (method != control)]
+    )
+    assert not study_table(study_inputs, "cub", study).verdicts, "a training without a value"
+
+
+def test_values_of_seeds_are_those_of_the_runs(study_inputs: ReportData) -> None:
+    method = study_inputs.methods[1]
+    runs = study_inputs.of("cub", method)
+    numbers = Numbers(study_inputs, "cub", Mock(spec=Summary))
+    assert numbers.by_seed(method, "recall_at_2") == [run.metrics["recall_at_2"] for run in runs]
+    assert numbers.by_seed(method, "roxford5k_medium_map") == []
+
+
+def test_of_a_number_of_order_one_no_row_is_better(study_inputs: ReportData) -> None:
+    (pair, *_) = table_of(study_inputs, "cub").verdicts.values()
+    worse = replace(pair, verdict=pair.verdict._replace(outcome="worse"))
+    assert outcome_of(worse) == "worse"
+    assert outcome_of(replace(worse, metric="spectral_decay")) == "lower"
 
 
 def test_a_series_has_the_name_of_the_paper_if_its_rows_have_one(study_inputs: ReportData) -> None:

@@ -181,8 +181,8 @@ def _whole_photos(
         "show each."
     )
     yield (
-        f"- {seeds} and {divisions}: fewer than the 5 seeds and 4 divisions that were planned, and {steps} "
-        f"steps are early training. All trainings took {results.cpu_seconds / 3600:.1f} "
+        f"- {seeds} and {divisions}, {places} in all. {steps} steps are early training. "
+        f"All trainings took {results.cpu_seconds / 3600:.1f} "
         f"CPU hours at commit {(results.commit or 'unknown')[:12]}."
     )
     yield ""

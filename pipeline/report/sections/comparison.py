@@ -1,5 +1,6 @@
 """Paired comparison of the methods on the same queries: one row per pair, those of the best method first."""
 
+from collections.abc import Callable
 from typing import Any
 
 from unseen.evaluation.statistics.better import DECIDABLE, LEAST
@@ -51,13 +52,13 @@ def table_of(pairs: list[Pair], methods: tuple[MethodStyle, ...]) -> dict[str, A
     }
 
 
-def cell_of(pair: Pair) -> dict[str, str]:
-    """A comparison in words."""
+def cell_of(pair: Pair, signed: Callable[[float | None], str] = signed_points) -> dict[str, str]:
+    """A comparison in words. signed: the text of a number."""
     comparison = pair.verdict.comparison
     return {
         "metric": pair.metric,
-        "difference": signed_points(comparison.difference),
-        "interval": bounds(comparison),
+        "difference": signed(comparison.difference),
+        "interval": bounds(comparison, signed),
         "p": probability(pair.verdict.adjusted),
         "result": _result(pair),
         "better": pair.better or "",

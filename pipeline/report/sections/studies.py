@@ -7,10 +7,10 @@ from unseen.report import study_figures as figures
 from unseen.report.dataset import DataSet
 from unseen.report.sections.comparison import cell_of
 from unseen.report.sections.sweeps import text_of_best
-from unseen.report.study_cells import Cell, Column, Line, StudyTable, is_plain
+from unseen.report.study_cells import Cell, Column, Line, StudyTable, is_plain, outcome_of
 from unseen.report.study_document import FILES
 from unseen.report.study_table import study_table
-from unseen.report.words import listed, name_of, percent
+from unseen.report.words import listed, name_of, percent, signed_number, signed_points
 
 
 def content(dataset: DataSet) -> dict[str, Any] | None:
@@ -39,6 +39,8 @@ def _study(table: StudyTable, anchor: str, seeds: int) -> dict[str, Any]:
         ],
         "metric": name_of(study.metric),
         "tests": len(table.verdicts),
+        "unit": "" if is_plain(study.metric) else " in points",
+        "over_seeds": any(not pair.verdict.comparison.classes for pair in table.verdicts.values()),
         "gains": _gains(table),
         "doubtful": any(
             cell.printed and not cell.printed.reliable for line in table.lines for cell in line.cells
@@ -53,7 +55,11 @@ def _study(table: StudyTable, anchor: str, seeds: int) -> dict[str, Any]:
 def _verdict(table: StudyTable, line: Line) -> dict[str, str]:
     """The comparison of a row with its control; empty without one."""
     pair = table.verdicts.get(line.method or "")
-    return {} if pair is None else cell_of(pair) | {"result": pair.verdict.outcome}
+    if pair is None:
+        return {}
+    return cell_of(pair, signed_number if is_plain(pair.metric) else signed_points) | {
+        "result": outcome_of(pair)
+    }
 
 
 def _gains(table: StudyTable) -> list[tuple[str, list[tuple[str, str]]]]:

@@ -48,6 +48,33 @@ def test_the_section_has_a_table_a_chart_and_the_files(study_inputs: ReportData)
     assert row.all("b")[0].text() == f"{ours.ours.value:.1f}"
 
 
+def test_a_metric_of_order_one_is_compared_over_seeds_and_ensembles_are_not_compared(
+    study_inputs: ReportData,
+) -> None:
+    (study,) = study_inputs.studies
+    metric = study.metric
+    assert "in points" in section(study_inputs, "cub").text()
+    study = study.model_copy(update={"metric": "embedding_density"})
+    inputs = replace(study_inputs, studies=(study,))
+    analysed = {
+        (dataset, row.method): [{"row": {"embedding_density": value + 0.01 * number}} for value in (0.5, 0.6)]
+        for number, row in enumerate(study.rows)
+        for dataset in ("cub", "birds")
+    }
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ReportData, "analysed", lambda self, dataset, method: analysed[dataset, method])
+        card = section(inputs, "birds")
+    assert "with its interval and the verdict of the rule for better, over the seeds" in card.text()
+    assert "in points" not in card.first("table").text()
+    assert [row.all("td")[-1].text() for row in card.first("tbody").all("tr")][1:] == [
+        f"+0.0{number}0+0.0{number}0 to +0.0{number}0 higher, p < 0.001" for number in (1, 2, 3)
+    ]
+    numbers = {f"separated_{metric}": 0.5, f"separated_{metric}_std": 0.1}
+    ensembles = {("birds", row.method): numbers for row in study.rows}
+    card = section(replace(study_inputs, ensembles=ensembles), "birds")
+    assert "The rows have no verdict: their numbers are means over ensembles" in card.text()
+
+
 def test_gains_are_rows_below_the_table(study_inputs: ReportData) -> None:
     study = study_inputs.studies[0].model_copy(update={"baselines": {"K1 = 64": None}, "gain": "points"})
     rows = section(replace(study_inputs, studies=(study,)), "cub").first("tbody").all("tr")
