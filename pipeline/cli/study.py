@@ -18,7 +18,7 @@ from unseen.experiments.catalogue import (
     studies,
     study_of,
 )
-from unseen.experiments.plan.files import plan
+from unseen.experiments.plan.files import count, is_of_fold, plan, trainings
 from unseen.experiments.printed.model import papers, quoted_methods
 from unseen.experiments.selection import axes_of, set_axes
 from unseen.report.words import counted
@@ -108,12 +108,17 @@ def select(name: str, datasets: tuple[str, ...], seeds: tuple[int, ...], mini: b
     before = PARAMS.read_text(encoding="utf-8")
     changes = set_axes(PARAMS, axes)
     try:
-        plan(Params(PARAMS))
+        run = plan(Params(PARAMS))
     except BaseException:
         PARAMS.write_text(before, encoding="utf-8")
         raise
-    trainings = len(axes["datasets"]) * len(axes["methods"]) * len(axes["seeds"])
-    lines = [f"{name}: {item.study.title}", f"{counted(trainings, 'training')}: data sets x rows x seeds"]
+    of_rows = len(axes["datasets"]) * len(axes["methods"]) * len(axes["seeds"])
+    of_folds = sum(count(run, training) for training in trainings(run) if is_of_fold(training))
+    lines = [f"{name}: {item.study.title}", f"{counted(of_rows, 'training')}: data sets x rows x seeds"]
+    if of_folds:
+        lines.append(
+            f"{counted(of_folds, 'training')} of folds: the numbers of the table are those of their ensembles"
+        )
     if axes["sweeps"] and item.study.search is not None:
         lines.append(f"search of each row on each data set: {counted(item.study.search.total, 'trial')}")
     lines += [f"params.yaml: run.{change.axis} = {literal(change.after)}" for change in changes]

@@ -21,7 +21,7 @@ from unseen.report.sections.gallery import choose, viewer
 from unseen.report.sections.positions import chosen
 from unseen.report.study_cells import StudyTable
 from unseen.report.study_figures import charts
-from unseen.report.svg import FORMATS, Tile, picture_grid, save, with_legend
+from unseen.report.svg import Tile, picture_grid, save, with_legend
 
 _GALLERY = GallerySize(queries=8, neighbours=4, thumbnail=224)
 
@@ -36,8 +36,7 @@ def write(table: StudyTable, report_data: ReportData, directory: Path) -> None:
 
 def _save(figures: Iterable[Figure], directory: Path, name: str) -> None:
     for number, figure in enumerate(figures):
-        for kind in FORMATS:
-            save(figure, directory / f"{name}{f'-{number + 1}' if number else ''}.{kind}")
+        save(figure, directory / f"{name}{f'-{number + 1}' if number else ''}")
 
 
 def rows_of(report_data: ReportData, study: StudyInputs) -> ReportData:

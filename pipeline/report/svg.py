@@ -45,7 +45,7 @@ MARKERS = ("o", "s", "^", "D", "v", "P", "X", "p")
 _VARIABLES = {INK: "ink", MUTED: "muted", GRID: "grid", PAPER: "paper"} | {
     colour: f"series-{i}" for i, colour in enumerate(SERIES)
 }
-FORMATS = ("svg", "pdf")  # of figures in files
+_UNDATED = {".svg": ("Date", "Creator"), ".pdf": ("CreationDate", "Creator", "Producer")}
 
 
 class Chart(Markup):
@@ -235,11 +235,10 @@ def inline(figure: Figure, name: str, description: str, whole: Mapping[str, str]
 
 
 def save(figure: Figure, path: Path) -> None:
-    """Writes a figure as SVG or PDF, by the suffix of `path`. The file has no date."""
-    svg: dict[str, str | None] = {"Date": None, "Creator": None}
-    pdf: dict[str, str | None] = {"CreationDate": None, "Creator": None, "Producer": None}
+    """Writes a figure as <path>.svg and <path>.pdf. The files have no date."""
     with rc_context(_STYLE):
-        figure.savefig(path, metadata=svg if path.suffix == ".svg" else pdf)
+        for suffix, names in _UNDATED.items():
+            figure.savefig(path.with_name(path.name + suffix), metadata=dict.fromkeys(names))
 
 
 def plain(text: str) -> str:

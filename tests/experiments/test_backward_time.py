@@ -34,9 +34,11 @@ def test_the_figure_has_a_curve_per_solver(tmp_path: Path) -> None:
         "autograd": {1: [0.001] * 4, 100: [0.1] * 4},
         "closed form": {1: [0.002] * 4, 100: [0.003] * 4},
     }
-    for name in ("a.svg", "b.svg"):
+    for name in ("a", "b"):
         draw(tmp_path / name, seconds)
     text = (tmp_path / "a.svg").read_text(encoding="utf-8")
     assert (tmp_path / "b.svg").read_text(encoding="utf-8") == text
+    assert (tmp_path / "b.pdf").read_bytes() == (tmp_path / "a.pdf").read_bytes()
+    assert (tmp_path / "a.pdf").read_bytes().startswith(b"%PDF")
     for label in ("autograd", "closed form", "iterations k"):
         assert label in text

@@ -43,10 +43,12 @@ def test_samples_are_of_four_classes_of_each_split_and_the_cell_is_that_of_the_c
 
 
 def test_writes_an_svg_file_with_equal_bytes(source: CollageSource, tmp_path: Path) -> None:
-    for name in ("a.svg", "b.svg"):
+    for name in ("a", "b"):
         draw(tmp_path / name, source)
     text = (tmp_path / "a.svg").read_text(encoding="utf-8")
     assert (tmp_path / "b.svg").read_text(encoding="utf-8") == text
+    assert (tmp_path / "b.pdf").read_bytes() == (tmp_path / "a.pdf").read_bytes()
+    assert (tmp_path / "a.pdf").read_bytes().startswith(b"%PDF")
     assert text.count("<image") == 16
     for title in ("train", "test", "images of the cells", "picture"):
         assert f">{title}<" in text

@@ -77,7 +77,7 @@ def test_studies_in_sequence_do_not_interfere(params: Path, tmp_path: Path) -> N
     assert set_axes(params, axes_of(study_of("crt-table-8"))) == []
 
 
-@pytest.mark.parametrize(("name", "reason"), [("crt-figure-1", "a diagram"), ("gsp-figure-4", "unseen run")])
+@pytest.mark.parametrize(("name", "reason"), [("crt-figure-1", "a diagram"), ("gsp-figure-4", "python -m")])
 def test_refuses_a_study_without_trainings(name: str, reason: str) -> None:
     with pytest.raises(UserError, match=reason):
         axes_of(study_of(name))
@@ -97,6 +97,9 @@ def test_the_command_keeps_params_if_the_run_is_not_valid(
     assert "params.yaml: run.seeds = [0,1]" in text
     assert "  run.seeds = [0]" in text
     assert run_of(params)["datasets"] == ["cub"]
+    assert "of folds" not in text
+    text = study.select("gsp-table-1", ("cub",), (), False)
+    assert "4 trainings: data sets x rows x seeds\n48 trainings of folds: the numbers of the table" in text
 
 
 @pytest.mark.parametrize(

@@ -57,9 +57,11 @@ def test_smoothing_keeps_the_positions_that_the_linear_program_discards() -> Non
 
 
 def test_writes_an_svg_file_with_equal_bytes(tmp_path: Path) -> None:
-    for name in ("a.svg", "b.svg"):
+    for name in ("a", "b"):
         draw(tmp_path / name)
     text = (tmp_path / "a.svg").read_text(encoding="utf-8")
     assert (tmp_path / "b.svg").read_text(encoding="utf-8") == text
+    assert (tmp_path / "b.pdf").read_bytes() == (tmp_path / "a.pdf").read_bytes()
+    assert (tmp_path / "a.pdf").read_bytes().startswith(b"%PDF")
     for title in ("prototypes", "linear program", "epsilon 5", "uses 20 of 50", "uses 50 of 50", "mu 0.2"):
         assert title in text

@@ -1,6 +1,6 @@
 """Duration of the backward pass of the transport over the iterations k of its solver (GSP figure 7, left).
 
-python -m tools.docs.backward_time figure-7-left.svg
+python -m tools.docs.backward_time figure-7-left
 
 Both curves have the plan after k steps of proposition 4.2. Autograd goes back through every step. The
 gradient of proposition 4.3 needs the plan alone, so that its duration does not depend on k. A duration is CPU
@@ -16,11 +16,11 @@ from pathlib import Path
 
 import torch
 from jaxtyping import Float
-from matplotlib import rc_context
 from matplotlib.figure import Figure
 from torch import Tensor
 
 from unseen.poolings.transport_iteration import ClosedForm, iterate
+from unseen.report.svg import save
 
 COST_SHAPE = (32, 64, 49)  # B, M, P
 RATIO, EPSILON = 0.3, 5.0  # mu, epsilon
@@ -51,7 +51,7 @@ def backward_seconds(
 
 
 def draw(path: Path, seconds: Seconds) -> None:
-    """Writes the figure: milliseconds over k."""
+    """Writes <path>.svg and <path>.pdf: milliseconds over k."""
     figure = Figure(figsize=(5.2, 3.4), layout="constrained")
     axes = figure.subplots()
     for name, times in seconds.items():
@@ -60,8 +60,7 @@ def draw(path: Path, seconds: Seconds) -> None:
         axes.fill_between(list(times), low, high, alpha=0.25, linewidth=0)
     axes.set(xlabel="iterations k", ylabel="backward pass, CPU milliseconds", yscale="log")
     axes.legend()
-    with rc_context({"svg.hashsalt": "unseen", "svg.fonttype": "none"}):
-        figure.savefig(path, metadata={"Date": None})
+    save(figure, path)
 
 
 def _quartiles(values: list[float]) -> tuple[float, float, float]:

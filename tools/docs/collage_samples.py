@@ -1,6 +1,6 @@
 """How pictures of Cifar Collage are made (GSP figure 4): the images of the cells, and the picture of them.
 
-python -m tools.docs.collage_samples figure-4.svg [data/raw/cifar100]
+python -m tools.docs.collage_samples figure-4 [data/raw/cifar100]
 
 The second argument is the folder or archive of the binary CIFAR-100 (data/raw/README.md). The samples are
 those of data set `collage`: a red frame marks the image of the class, the others are of the shared classes.
@@ -12,7 +12,6 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 from jaxtyping import UInt8
-from matplotlib import rc_context
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
@@ -20,6 +19,7 @@ from unseen.data.ingest.collection import Picture
 from unseen.data.ingest.settings import CollageSource
 from unseen.data.ingest.sources.cifar import SIDE
 from unseen.data.ingest.sources.collage import Collage, collection
+from unseen.report.svg import save
 from unseen.runtime.errors import UserError
 
 SAMPLES = 4  # of each split
@@ -50,12 +50,11 @@ def apart(picture: UInt8[np.ndarray, "64 64 3"]) -> UInt8[np.ndarray, "side side
 
 
 def draw(path: Path, source: CollageSource) -> None:
-    """Writes the figure. Raises UserError if the files are not the published CIFAR-100."""
+    """Writes <path>.svg and <path>.pdf. Raises UserError if the files are not the published CIFAR-100."""
     with TemporaryDirectory() as scratch:
         listed = collection(source, Path(scratch))
         assert isinstance(listed.read, Collage)
-        with rc_context({"svg.hashsalt": "unseen", "svg.fonttype": "none"}):
-            _figure(listed.read, samples(listed.pictures)).savefig(path, metadata={"Date": None})
+        save(_figure(listed.read, samples(listed.pictures)), path)
 
 
 def _figure(read: Collage, chosen: list[Picture]) -> Figure:

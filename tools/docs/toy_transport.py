@@ -1,6 +1,6 @@
 """Pooling weights of a toy problem: the exact partial transport against the smoothed one (GSP figure 2).
 
-python -m tools.docs.toy_transport figure-2.svg
+python -m tools.docs.toy_transport figure-2
 
 The problem of the paper (section 4.2): a map of 10 x 10 features in three dimensions, which are the colours
 of an image. Half of the positions are red or blue, the colours of the two prototypes; the other half is
@@ -20,11 +20,11 @@ from pathlib import Path
 import numpy as np
 import torch
 from jaxtyping import Float
-from matplotlib import rc_context
 from matplotlib.figure import Figure
 from scipy.optimize import linprog
 
 from unseen.poolings.transport import TransportPooling
+from unseen.report.svg import save
 
 SIDE = 10  # positions per side of the map
 COUNT = SIDE**2
@@ -85,12 +85,11 @@ def described(weights: Float[np.ndarray, " P"]) -> str:
 
 
 def draw(path: Path) -> None:
-    """Writes the features, the prototypes, and the weights of the linear program and of each epsilon."""
+    """Writes <path>.svg and <path>.pdf: features, prototypes, weights of both problems."""
     features = toy_features()
     maps = {"linear program": exact_weights(features, RATIO)}
     maps |= {f"epsilon {value:g}": smoothed_weights(features, RATIO, value) for value in EPSILONS}
-    with rc_context({"svg.hashsalt": "unseen", "svg.fonttype": "none"}):
-        _figure(features, maps).savefig(path, metadata={"Date": None})
+    save(_figure(features, maps), path)
 
 
 def _figure(features: np.ndarray, maps: dict[str, np.ndarray]) -> Figure:

@@ -29,6 +29,7 @@ class Built(Strict):
     """Of a recipe from which a method can be built."""
 
     dim: Count  # of the embeddings
+    saved: Count  # numbers in a file of its weights, apart from proxies of a class
     terms: tuple[str, ...]  # of the loss; the last is their sum
 
 
@@ -49,6 +50,7 @@ class Facts:
         """
 
         def build() -> Built:
+            from unseen.methods.artifact import saved_state
             from unseen.methods.compatibility import loss_terms, require_compatible
             from unseen.training.gradient_noise import LOSS
             from unseen.training.passes import require_rows_alone
@@ -56,10 +58,13 @@ class Facts:
             method = require_compatible(recipe)
             if in_passes:
                 require_rows_alone(method)
-            return Built(dim=method.dim, terms=(*loss_terms(recipe), LOSS))
+            saved = sum(value.numel() for value in saved_state(method).values())
+            return Built(dim=method.dim, saved=saved, terms=(*loss_terms(recipe), LOSS))
 
         parts = f"{in_passes} {recipe.model_dump_json(exclude=_OF_TRAINING)}"
-        return self._fact(Built, parts, recipe, ("methods.compatibility", "training.passes"), build)
+        return self._fact(
+            Built, parts, recipe, ("methods.compatibility", "methods.artifact", "training.passes"), build
+        )
 
     def cost(self, recipe: Recipe) -> Cost:
         """Recipes that differ in training and loss alone have the same embedding."""
@@ -91,7 +96,7 @@ class Facts:
         modules: Iterable[str],
         compute: Callable[[], _Kind],
     ) -> _Kind:
-        name = f"{kind.__name__} {parts}"
+        name = f"{kind.__name__} {' '.join(kind.model_fields)} {parts}"
         if name not in self._known:
             path = self._path(name, recipe, modules)
             if path is not None and path.is_file():

@@ -230,6 +230,16 @@ def trainings(run: Plan) -> list[Training]:
     return every
 
 
+def is_of_fold(training: Training) -> bool:
+    """Whether a training is that of a fold of an ensemble."""
+    return training.recipe.training.fold is not None and bool(training.place) and not training.is_trial
+
+
+def count(run: Plan, training: Training) -> int:
+    """How many trainings: one a seed. Those of a fold name one seed, because all have the same classes."""
+    return len(run.ensembles(training.dataset).seeds) if is_of_fold(training) else len(training.seeds)
+
+
 def files(run: Plan, code: Code, facts: Facts | None = None) -> Iterator[tuple[Path, dict[str, Any]]]:
     """Path (relative to the root of the project) and content of every resolved file of the run."""
     facts = facts or Facts()

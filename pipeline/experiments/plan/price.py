@@ -3,7 +3,10 @@
 hours on a GPU       steps x max(flops / peak of its tensor cores, bytes / bandwidth) / 3600: a lower bound
                      (the roofline, Williams et al., CACM 2009)
 hours here           steps x seconds of a measured step / 3600
-disk                 weights and embeddings of the test images of each training, in float32
+disk                 weights and embeddings of each training, in float32. Of a training of the run: the
+                     weights before it, of its last step and selected; the embeddings of the test images
+                     with each and by the network alone, and of the train images. Of a fold: these weights,
+                     and the embeddings of the test images with those selected. Of a trial: nothing.
 """
 
 import math
@@ -12,8 +15,8 @@ from dataclasses import dataclass
 
 import torch
 
-from unseen.experiments.plan.facts import Facts, step_parts
-from unseen.experiments.plan.files import Plan, trainings
+from unseen.experiments.plan.facts import Built, Facts, step_parts
+from unseen.experiments.plan.files import Plan, count, is_of_fold, trainings
 from unseen.experiments.plan.sizes import Size, size_of
 from unseen.experiments.plan.trainings import Training
 from unseen.methods.settings import Recipe, StepCost
@@ -85,7 +88,7 @@ def prices(run: Plan, facts: Facts, device: torch.device, memory: int) -> Iterat
         recipe, size = group[0].recipe, sizes[dataset] or UNKNOWN
         backbone = recipe.backbone.model_copy(update={"pretrained": False, "checkpoint": None})
         untrained = recipe.model_copy(update={"backbone": backbone})  # a price needs no file of weights
-        counts = [_count(run, training) for training in group]
+        counts = [count(run, training) for training in group]
         local = with_effective_precision(recipe, device)
         images = min(recipe.batch.size, run.machine.images_per_pass or recipe.batch.size)
         on_gpu, here = (
@@ -93,14 +96,13 @@ def prices(run: Plan, facts: Facts, device: torch.device, memory: int) -> Iterat
         )
         if device.type == "cpu":
             here = resident(here)
-        result = 4 * (
-            facts.cost(recipe).parameters + facts.built(untrained, False).dim * (size.neighbours + 1)
-        )
+        built = facts.built(untrained, False)
+        results = [_result(training, built, size) for training in group]
         yield Price(
             dataset=dataset,
             method=method,
             trainings=sum(counts),
-            steps=sum(count * _steps(run, training) for count, training in zip(counts, group, strict=True)),
+            steps=sum(times * _steps(run, training) for times, training in zip(counts, group, strict=True)),
             batch=recipe.batch.size,
             images=images,
             on_gpu=on_gpu,
@@ -108,15 +110,18 @@ def prices(run: Plan, facts: Facts, device: torch.device, memory: int) -> Iterat
             seconds=measured_seconds(local, size.train_classes, size.train_images, here, device)
             if here.memory(images) <= memory
             else math.nan,
-            disk=sum(counts) * result,
+            disk=sum(times * result for times, result in zip(counts, results, strict=True)),
             assumed=sizes[dataset] is None,
         )
 
 
-def _count(run: Plan, training: Training) -> int:
-    """How many trainings: one a seed. Those of a fold name one seed, because all have the same classes."""
-    is_fold = training.recipe.training.fold is not None and bool(training.place) and not training.is_trial
-    return len(run.ensembles(training.dataset).seeds) if is_fold else len(training.seeds)
+def _result(training: Training, built: Built, size: Size) -> int:
+    """The bytes of the weights and embeddings of one training."""
+    if training.is_trial:
+        return 0
+    test, weights = size.neighbours + 1, 3 + training.recipe.training.watch_test
+    images = test if is_of_fold(training) else 4 * test + size.train_images
+    return 4 * (weights * built.saved + images * built.dim)
 
 
 def _steps(run: Plan, training: Training) -> int:

@@ -32,7 +32,7 @@ class Known(Facts):
 
     def built(self, recipe: Recipe, in_passes: bool) -> Built:
         assert not recipe.backbone.pretrained, "a price needs no file of weights"
-        return Built(dim=recipe.dim or 512, terms=("loss",))
+        return Built(dim=recipe.dim or 512, saved=10**6, terms=("loss",))
 
 
 def of_study(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch, dataset: str = "cub") -> list[Price]:
@@ -53,8 +53,8 @@ def test_folds_are_counted_with_their_seeds(tmp_path: Path, monkeypatch: pytest.
     assert "52 trainings with" in text
     steps = sum(price.steps for price in priced)
     assert f"this machine, by a measured step: {steps * 0.5 / 3600:,.1f} h" in text
-    one = priced[0].disk / priced[0].trainings / 4 - 10**6
-    assert one % 5_924 == 0, "an embedding of each test image"
+    rows = (4 * 5_924 + 5_864) + 4 * 3 * 5_924  # of the embeddings of a training, and of its folds
+    assert {price.disk for price in priced} == {4 * (13 * 3 * 10**6 + rows * 128)}
 
 
 def test_hours_are_a_roofline_and_a_step_that_does_not_fit_has_none() -> None:
@@ -90,6 +90,8 @@ def test_equal_steps_are_one_row_and_refit_trains_twice(
     priced = of_study("multihead-figure-1", tmp_path, monkeypatch)
     twice = next(price for price in priced if "proxy-nca" in price.method)
     assert twice.steps == 2 * 3_600
+    watched = 4 * 10**6 + 512 * (4 * 5_924 + 5_864)
+    assert twice.disk == 4 * watched, "also the weights of the best step on the test classes"
     assert len({(price.method, price.batch) for price in priced}) == len(priced)
     assert not any(price.assumed for price in priced), "the counts of CUB are published"
     assert all(price.assumed for price in of_study("gsp-figure-3a", tmp_path, monkeypatch, "tokens"))
