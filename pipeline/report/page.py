@@ -139,11 +139,16 @@ def build(
 ) -> Page:
     """The page and its verdicts.
 
+    A run whose methods are the rows of one study has the labels of the rows as names of the methods.
     Galleries have `queries` per method with `neighbours` matches each; pictures are at most `thumbnail`
     pixels wide and high. own: the sections of a user.
     """
     cards = cards_with(own)
     pictures = Pictures()
+    if len(report_data.studies) == 1:
+        (study,) = report_data.studies
+        if {row.method for row in study.rows} == {*report_data.methods}:
+            report_data = report_data.under_labels(study)
     environment = template_environment(pictures)
     size = GallerySize(queries, neighbours, thumbnail)
     sets = [

@@ -2,8 +2,9 @@
 
 import csv
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +75,9 @@ class ReportData:
     object_shares: list[dict[str, Any]] = field(default_factory=list)  # of the stage analyze
     own_photos: tuple[str, ...] = ()  # data sets that are folders of a user
     control: str | None = None  # the method that all others are compared with; None: all pairs
+    keys: dict[str, str] = field(
+        default_factory=dict
+    )  # name of a method -> its name in run.methods, if another
 
     def published_name(self, method: str) -> str:
         """The method in the published tables: the method itself, or that which a variant is like."""
@@ -92,9 +96,52 @@ class ReportData:
             if (row["dataset"], row["method"], row["network"]) == key and row["seed"] in self.seeds
         ]
 
+    def under_labels(self, study: StudyInputs) -> "ReportData":
+        """The results of the rows of a study, with their labels as names of the methods. Rows with one label
+        keep the name of their method."""
+        labels = Counter(row.label for row in study.rows)
+        names = {row.method: row.label if labels[row.label] == 1 else row.method for row in study.rows}
+        return self._renamed({method: name for method, name in names.items() if method in self.methods})
+
+    def _renamed(self, names: Mapping[str, str]) -> "ReportData":
+        """The results of the methods in `names`, under these names."""
+
+        def rows(entries: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+            return [
+                entry | {"method": names[entry["method"]]} for entry in entries if entry["method"] in names
+            ]
+
+        return replace(
+            self,
+            methods=tuple(names.values()),
+            runs=[replace(run, method=names[run.method]) for run in self.runs if run.method in names],
+            analysis=[entry | {"row": row} for entry in self.analysis for row in rows([entry["row"]])],
+            sweeps=[
+                replace(sweep, method=names[sweep.method]) for sweep in self.sweeps if sweep.method in names
+            ],
+            ensembles={(d, names[m]): entry for (d, m), entry in self.ensembles.items() if m in names},
+            like={name: self.published_name(method) for method, name in names.items()},
+            costs={
+                dataset: {names[method]: cost for method, cost in costs.items() if method in names}
+                for dataset, costs in self.costs.items()
+            },
+            studies=tuple(_study_of(study, names) for study in self.studies),
+            positions={(d, names[m]): entry for (d, m), entry in self.positions.items() if m in names},
+            object_shares=rows(self.object_shares),
+            control=None if self.control is None else names.get(self.control),
+            keys={name: method for method, name in names.items() if name != method},
+        )
+
     def object_shares_of(self, dataset: str) -> list[dict[str, Any]]:
         """The shares of weight on the object; empty for a data set that does not know its object."""
         return [row for row in self.object_shares if row["dataset"] == dataset]
+
+
+def _study_of(study: StudyInputs, names: Mapping[str, str]) -> StudyInputs:
+    """A study whose methods have other names."""
+    rows = [row.model_copy(update={"method": names.get(row.method, row.method)}) for row in study.rows]
+    contrasts = [tuple(names.get(method, method) for method in pair) for pair in study.contrasts]
+    return study.model_copy(update={"rows": tuple(rows), "contrasts": tuple(contrasts)})
 
 
 def read_report_data(

@@ -5,12 +5,11 @@ The latter have the rows of the study alone, with the names that the paper gives
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from unseen.config.inputs import Form, StudyInputs
+from unseen.config.inputs import Form
 from unseen.data.decode import decode
 from unseen.data.positions import Positions
 from unseen.report.dataset import DataSet, GallerySize
@@ -29,7 +28,7 @@ _GALLERY = GallerySize(queries=8, neighbours=4, thumbnail=224)
 def write(table: StudyTable, report_data: ReportData, directory: Path) -> None:
     """The figures of a study on a data set."""
     _save((chart.figure for chart in charts(table, "file")), directory, table.dataset)
-    rows = DataSet(rows_of(report_data, table.study), table.dataset, "file", _GALLERY)
+    rows = DataSet(report_data.under_labels(table.study), table.dataset, "file", _GALLERY)
     for form in table.study.figures:
         _save(_figures(form, rows), directory, f"{table.dataset}-{form}")
 
@@ -37,29 +36,6 @@ def write(table: StudyTable, report_data: ReportData, directory: Path) -> None:
 def _save(figures: Iterable[Figure], directory: Path, name: str) -> None:
     for number, figure in enumerate(figures):
         save(figure, directory / f"{name}{f'-{number + 1}' if number else ''}")
-
-
-def rows_of(report_data: ReportData, study: StudyInputs) -> ReportData:
-    """The results of the rows of a study, under their labels; rows with one label keep the name of their
-    method."""
-    labels = [row.label for row in study.rows]
-    names = {row.method: row.label if labels.count(row.label) == 1 else row.method for row in study.rows}
-    return replace(
-        report_data,
-        methods=tuple(names.values()),
-        runs=[replace(run, method=names[run.method]) for run in report_data.runs if run.method in names],
-        analysis=[
-            entry | {"row": entry["row"] | {"method": names[entry["row"]["method"]]}}
-            for entry in report_data.analysis
-            if entry["row"]["method"] in names
-        ],
-        positions={
-            (dataset, names[method]): positions
-            for (dataset, method), positions in report_data.positions.items()
-            if method in names
-        },
-        like={},
-    )
 
 
 def _figures(form: Form, rows: DataSet) -> Iterator[Figure]:

@@ -5,6 +5,7 @@ import json
 import re
 import tomllib
 from collections.abc import Callable
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -15,8 +16,9 @@ from tests.report.page_reader import Element, pictures_of, read_page
 from unseen.config.inputs import ReportInputs, content_of, path_of
 from unseen.config.stages import ReportSettings
 from unseen.evaluation.analysis.analyze import COLUMNS
+from unseen.methods.settings import Cost
 from unseen.report.page import CARDS, build
-from unseen.report.report_data import ReportData
+from unseen.report.report_data import ReportData, Sweep
 from unseen.runtime.errors import UserError
 from unseen.runtime.files import write_json
 from unseen.runtime.parts import trusted
@@ -224,3 +226,45 @@ def test_the_page_is_well_formed(html: str) -> None:
     nesting = Nesting()
     nesting.feed(html)
     assert nesting.open == []
+
+
+def test_a_run_that_is_one_study_has_the_names_of_its_rows(study_inputs: ReportData) -> None:
+    inputs = replace(study_inputs, datasets=("cub",), control=study_inputs.methods[0])
+    html = build(inputs, "A report", 4, 3, 24).html
+    page = read_page(html)
+    rows = {row.attributes["data-method"] for row in page.all("tr") if "data-method" in row.attributes}
+    assert rows == {"K1 = 1", "K1 = 4", "K1 = 16", "K1 = 64"}
+    keys = [line for line in page.text().splitlines() if "crt-table-8-" in line]
+    assert sum("crt-table-8-k1-4," in line for line in keys) == 1, "the recipe names the method"
+    twice = replace(inputs, studies=inputs.studies * 2)
+    assert "crt-table-8-k1-1 has the highest" in build(twice, "A report", 4, 3, 24).verdicts["cub"]
+
+
+def test_results_under_labels_have_all_parts_of_the_rows(study_inputs: ReportData) -> None:
+    (study,) = study_inputs.studies
+    first, second = study_inputs.methods[:2]
+    cost = Cost(parameters=1, flops=2)
+    inputs = replace(
+        study_inputs,
+        sweeps=[Sweep("cub", first, [], {"value": 1})],
+        ensembles={("cub", second): {"separated_map_at_r": 0.5}},
+        costs={"cub": {first: cost}},
+        object_shares=[{"dataset": "cub", "method": second}, {"dataset": "cub", "method": "other"}],
+        control=first,
+        like={first: "crt"},
+    )
+    named = inputs.under_labels(study)
+    assert named.methods == ("K1 = 1", "K1 = 4", "K1 = 16", "K1 = 64")
+    assert [run.method for run in named.of("cub")][::2] == list(named.methods)
+    assert named.sweeps == [Sweep("cub", "K1 = 1", [], {"value": 1})]
+    assert named.ensembles == {("cub", "K1 = 4"): {"separated_map_at_r": 0.5}}
+    assert named.costs == {"cub": {"K1 = 1": cost}}
+    assert named.object_shares == [{"dataset": "cub", "method": "K1 = 4"}]
+    assert named.control == "K1 = 1"
+    assert named.published_name("K1 = 1") == "crt"
+    assert named.keys["K1 = 4"] == second
+    assert named.studies[0].contrasts == tuple((row, "K1 = 1") for row in named.methods[1:])
+    alike = study.model_copy(
+        update={"rows": tuple(row.model_copy(update={"label": "CRT"}) for row in study.rows)}
+    )
+    assert inputs.under_labels(alike).methods == inputs.methods, "rows with one label keep their methods"

@@ -74,6 +74,9 @@ def _recipe(
     backbone = dict(settings).get("backbone.name", "")
     iterations = dict(settings).get("training.iterations", "")
     notes = [f"like {method.like}"] if method.like else []
+    key = dataset.report_data.keys.get(method.name)
+    if key and key != method.like:
+        notes.insert(0, f"{key} in run.methods")
     if backbone and iterations:
         notes.append(f"{backbone}, {iterations} iterations")
     changes = changes_of(dataset.report_data, dataset.name, method.name) or []
