@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field, SerializeAsAny, field_validator, model_validator
 
 from unseen.evaluation.settings import Ranks
-from unseen.runtime.parts import PartSettings, arguments_of, opened
+from unseen.runtime.parts import Calls, PartSettings, arguments_of, opened
 from unseen.runtime.setting_names import Name
 from unseen.runtime.settings import Count, Seed, Strict
 from unseen.runtime.trackers import AnyTracker
@@ -196,7 +196,7 @@ class OutsideSection(PartSettings):
 
     whole: ClassVar[bool] = True
     given: ClassVar[tuple[str, ...]] = ("dataset",)
-    required: ClassVar[tuple[str, ...]] = ("content",)
+    calls: ClassVar[Calls] = {"content": ("dataset",)}
     CARD: ClassVar[str] = "Own sections"
     module: str
 

@@ -61,9 +61,14 @@ class OutsideSampler:
 
     def __init__(self, labels: Int[np.ndarray, "N"], batch: Batch, seed: int) -> None:
         self.batch, self.images, self.excluded_classes = batch, len(labels), 0
-        self._sampler = made(batch, {"labels": labels, "batch": batch, "seed": seed})
-        self.steps_per_epoch = int(self._sampler.steps_per_epoch)
-        first, again = self.draw(0), self.draw(0)
+        try:
+            self._sampler = made(batch, {"labels": labels, "batch": batch, "seed": seed})
+            self.steps_per_epoch = int(self._sampler.steps_per_epoch)
+            first, again = self.draw(0), self.draw(0)
+        except UserError:
+            raise
+        except Exception as error:  # of code from outside
+            raise self._problem(f"raises {type(error).__name__}: {error}") from error
         if not all(map(np.array_equal, first, again)):
             raise self._problem("draws two batches for step 0")
 
@@ -82,7 +87,7 @@ class OutsideSampler:
         return Draw(positions.astype(np.int64), keys)
 
     def _problem(self, what: str) -> UserError:
-        remedy = "Correct `draw`, or choose another batch.module."
+        remedy = "Correct it, or choose another batch.module."
         return UserError(f"The sampler {self.batch.module} {what}.", remedy)
 
 

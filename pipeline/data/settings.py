@@ -5,7 +5,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, SerializeAsAny, model_validator
 
-from unseen.runtime.parts import PartSettings, arguments_of, opened
+from unseen.runtime.parts import Calls, PartSettings, arguments_of, opened
 from unseen.runtime.settings import Count, Positive, Share, Strict
 
 
@@ -19,6 +19,7 @@ class Input(PartSettings):
     """
 
     given: ClassVar[tuple[str, ...]] = ("input",)
+    calls: ClassVar[Calls] = {"__call__": ("image", "key")}
     # the class of a transform of a user (docs/extending.md), which changes each training image after its crop
     module: str | None = Field(default=None, exclude_if=operator.not_)
     size: Count = 227  # MS and CBML code
@@ -56,7 +57,7 @@ class Batch(PartSettings):
     """
 
     given: ClassVar[tuple[str, ...]] = ("labels", "batch", "seed")
-    required: ClassVar[tuple[str, ...]] = ("draw",)
+    calls: ClassVar[Calls] = {"draw": ("step",)}
     # the class of a sampler of a user (docs/extending.md) in place of `sampling`
     module: str | None = Field(default=None, exclude_if=operator.not_)
     classes: Count = 16

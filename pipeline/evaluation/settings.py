@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, SerializeAsAny, field_validator
 
-from unseen.runtime.parts import PartSettings, opened
+from unseen.runtime.parts import Calls, PartSettings, opened
 from unseen.runtime.setting_names import Name
 from unseen.runtime.settings import Count, Seed, Strict
 
@@ -83,6 +83,7 @@ class OutsideMetric(PartSettings):
 
     given: ClassVar[tuple[str, ...]] = ("per_query",)
     required: ClassVar[tuple[str, ...]] = ("values", "DEFINITION")
+    calls: ClassVar[Calls] = {"values": ()}
     DEFINITION: ClassVar[str]
     module: str
 

@@ -10,7 +10,7 @@ from typing import Annotated, ClassVar, Literal, get_args
 
 from pydantic import Discriminator, Field, SerializeAsAny
 
-from unseen.runtime.parts import PartSettings, opened
+from unseen.runtime.parts import Calls, PartSettings, opened
 from unseen.runtime.settings import Count, NonNegative, Positive, Share, Strict
 
 Inputs = Literal["pairs", "proxies", "samples", "tuples"]
@@ -25,6 +25,8 @@ class LossSettings(PartSettings):
     """
 
     given: ClassVar[tuple[str, ...]] = ("classes", "dim", "samples")
+    calls: ClassVar[Calls] = {"forward": ("embeddings", "labels")}
+    base_class: ClassVar[str] = "torch.nn:Module"
     inputs: ClassVar[Inputs] = "pairs"
     gradient: ClassVar[Literal["value", "surrogate"]] = "value"
 

@@ -337,6 +337,7 @@ class OutsideRecipe(_Recipe, PartSettings):
 
     key: ClassVar[str] = "method"
     required: ClassVar[tuple[str, ...]] = ("Settings",)
+    base_class: ClassVar[str] = "unseen.methods.method:Method"
     module: ClassVar[str]
     positions: ClassVar[str | None] = None
     method: str

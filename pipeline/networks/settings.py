@@ -14,6 +14,7 @@ class Backbone(PartSettings):
     """A network and the feature maps a method reads from it."""
 
     required: ClassVar[tuple[str, ...]] = ("plan", "channels", "default_cfg")  # as networks/staged.py
+    base_class: ClassVar[str] = "torch.nn:Module"
 
     # the class of a network of a user (docs/extending.md) in place of `name`
     module: str | None = Field(default=None, exclude_if=operator.not_)

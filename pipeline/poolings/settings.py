@@ -10,7 +10,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Discriminator, Field, SerializeAsAny, model_validator
 
-from unseen.runtime.parts import PartSettings, opened
+from unseen.runtime.parts import Calls, PartSettings, opened
 from unseen.runtime.settings import Count, Positive
 
 
@@ -22,6 +22,8 @@ class PoolingSettings(PartSettings):
     """
 
     given: ClassVar[tuple[str, ...]] = ("channels", "dim", "positions")
+    calls: ClassVar[Calls] = {"forward": ("features",)}
+    base_class: ClassVar[str] = "torch.nn:Module"
     projects: ClassVar[bool] = False
     dim_is_optional: ClassVar[bool] = False  # of one that projects: without it there is no transform
     attributes: ClassVar[bool] = False

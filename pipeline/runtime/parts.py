@@ -26,6 +26,8 @@ from unseen.runtime.errors import UserError
 from unseen.runtime.settings import Strict
 from unseen.runtime.stage import ROOT
 
+Calls = Mapping[str, tuple[str, ...]]  # methods, and the arguments that are passed by position
+
 _trust: ContextVar[tuple[str, ...]] = ContextVar("_trust", default=())  # packages; "": all
 _classes: dict[tuple[type["PartSettings"], str], type["PartSettings"]] = {}
 
@@ -36,7 +38,8 @@ class PartSettings(Strict):
 
     key: the key of a block that names the class. given: arguments that the project passes, for a class that
     names them. beside: fields that are no arguments of the class. required: attributes that the class of an
-    outside part must have. whole: whether the part is a module, `a.b`, in place of a class.
+    outside part must have. calls: its methods, and the arguments that the project passes by position.
+    base_class: of the class. whole: whether the part is a module, `a.b`, in place of a class.
     """
 
     key: ClassVar[str] = "module"
@@ -44,6 +47,8 @@ class PartSettings(Strict):
     given: ClassVar[tuple[str, ...]] = ()
     beside: ClassVar[frozenset[str]] = frozenset()
     required: ClassVar[tuple[str, ...]] = ()
+    calls: ClassVar[Calls] = {}
+    base_class: ClassVar[str] = ""
 
     @classmethod
     def fields_of(cls, part: type, path: str) -> dict[str, Any]:
@@ -128,6 +133,18 @@ def identity(block: Mapping[str, Any], default: Any = None) -> Any:
     return block.get("name", default)
 
 
+def outside_fields(settings: Strict) -> list[str]:
+    """The dotted fields of settings that name a part from outside: `loss.module`."""
+    own = [type(settings).key] if isinstance(settings, _Outside) else []
+    fields = ((name, getattr(settings, name)) for name in type(settings).model_fields)
+    return own + [
+        f"{name}.{field}"
+        for name, value in fields
+        if isinstance(value, Strict)
+        for field in outside_fields(value)
+    ]
+
+
 def names_a_class(kind: type[PartSettings], block: Mapping[str, Any]) -> bool:
     """Whether a block names a class from outside. `method: crt` is a part of the project."""
     path = block.get(kind.key)
@@ -169,7 +186,7 @@ def _problem(kind: type[PartSettings], block: Any, message: str) -> ValidationEr
 
 def _settings(kind: type[Kind], path: str) -> type[Kind]:
     """The settings of the class `a.b:C`. Raises what the import raises, and ValueError for a class whose
-    arguments cannot be settings."""
+    arguments cannot be settings, or that is not called as the kind of part is."""
     if (kind, path) not in _classes:
         if str(ROOT) not in sys.path:  # last: no file of the project replaces an installed package
             sys.path.append(str(ROOT))
@@ -178,6 +195,7 @@ def _settings(kind: type[Kind], path: str) -> type[Kind]:
             raise ValueError(f"{name} is not a class")
         if missing := [attribute for attribute in kind.required if not hasattr(part, attribute)]:
             raise ValueError(f"{name} has no attribute `{missing[0]}`")
+        _require_calls(kind, part, name)
         stated = getattr(part, "Settings", None)
         bases = (stated, _Outside, kind) if stated else (_Outside, kind)
         fields: dict[str, Any] = {kind.key: (Literal[path], path)}
@@ -192,6 +210,42 @@ def _settings(kind: type[Kind], path: str) -> type[Kind]:
             settings.module = path
         _classes[kind, path] = settings
     return cast("type[Kind]", _classes[kind, path])
+
+
+def _require_calls(kind: type[PartSettings], part: Any, name: str) -> None:
+    """Raises ValueError for another base class, an abstract class, a missing method of `kind.calls`, and a
+    method that does not take the arguments of its call, or of the method of the project that it replaces."""
+    if kind.base_class and not issubclass(part, load(kind.base_class)):
+        raise ValueError(f"{name} is no subclass of {kind.base_class.replace(':', '.')}")
+    if abstract := sorted(getattr(part, "__abstractmethods__", ())):
+        raise ValueError(f"{name} does not define `{abstract[0]}`, which its base class requires")
+    bases = (part,) if kind.whole else inspect.getmro(part)
+    calls = {method: arguments for base in bases[:0:-1] for method, arguments in _methods_of(base)}
+    for method, arguments in (calls | dict(kind.calls)).items():
+        function = next((vars(base)[method] for base in bases if method in vars(base)), None)
+        if function is None or getattr(function, "__name__", "") == "_forward_unimplemented":
+            raise ValueError(f"{name} has no attribute `{method}`")
+        is_bound = kind.whole or isinstance(function, staticmethod)
+        if not callable(function) and not is_bound:
+            continue
+        signature = inspect.signature(function.__func__ if isinstance(function, staticmethod) else function)
+        passed = arguments if is_bound else ("self", *arguments)
+        try:
+            (signature.bind_partial if kind.whole else signature.bind)(*passed)
+        except TypeError as error:
+            call, defined = f"{method}({', '.join(arguments)})", f"{method}{signature}"
+            raise ValueError(f"{name} is called as `{call}`, it defines `{defined}`: {error}") from None
+
+
+def _methods_of(base: type) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """The methods of a class of the project, and their arguments without a default."""
+    if not base.__module__.startswith("unseen."):
+        return
+    for name, function in vars(base).items():
+        if inspect.isfunction(function) and not name.startswith("_"):
+            _, *others = inspect.signature(function).parameters.values()
+            needed = (each for each in others if each.default is each.empty)
+            yield name, tuple(each.name for each in needed if each.kind < each.VAR_POSITIONAL)
 
 
 def arguments_of(part: Callable[..., Any], given: tuple[str, ...] = ()) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from unseen.runtime.errors import UserError
 from unseen.runtime.files import json_text
 from unseen.runtime.flock import held
 from unseen.runtime.names import say
-from unseen.runtime.parts import PartSettings, made, opened
+from unseen.runtime.parts import Calls, PartSettings, made, opened
 
 Numbers = Mapping[str, float]
 # A server that does not answer delays a training by a minute at most. Reports to the makers are off.
@@ -40,7 +40,7 @@ class OutsideTracker(PartSettings):
     """A tracker of a user: a class with the methods of `Tracker`."""
 
     given: ClassVar[tuple[str, ...]] = ("run",)
-    required: ClassVar[tuple[str, ...]] = ("log", "end")
+    calls: ClassVar[Calls] = {"log": ("numbers", "step"), "end": ("summary",)}
     module: str
 
 

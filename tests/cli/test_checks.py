@@ -65,6 +65,29 @@ class OneForEachImage(nn.Module):
         return full_precision(embeddings).square().sum(1) + labels
 
 
+class OfOneInput(nn.Module):  # a loss: it gets `classes`
+    def __init__(self, classes: int) -> None:
+        super().__init__()
+
+    def forward(self, vectors: Tensor) -> Tensor:
+        return vectors.sum()
+
+
+class OfTwoInputs(nn.Module):  # a pooling: it states `attributes`
+    attributes = False
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+
+    def forward(self, maps: Tensor, mask: Tensor) -> Tensor:
+        return maps.mean((2, 3))
+
+
+class NoModule:
+    def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+        return embeddings.sum()
+
+
 class Infinite(Right):
     def cost(self, pairs: Pairs) -> Tensor:
         return super().cost(pairs) / 0
@@ -540,6 +563,9 @@ def test_a_part_below_the_current_directory(
         (("tests.nothing:Loss",), "tests.nothing:Loss cannot be used as a part: ModuleNotFoundError"),
         (("tests.cli.test_checks:Loss",), "cannot be used as a part: AttributeError"),
         (("tests.packages",), "module: cannot be used as a part: packages has no attribute `collection`"),
+        ((f"{__name__}:NoModule",), "NoModule is no subclass of torch.nn.Module"),
+        ((f"{__name__}:OfOneInput",), "OfOneInput is called as `forward(embeddings, labels)`, it defines"),
+        ((f"{__name__}:OfTwoInputs",), "OfTwoInputs is called as `forward(features)`, it defines"),
         ((f"{__name__}:Plain", "factor=wide"), "factor: Input should be a valid number"),
         ((f"{__name__}:Convolutions", "size=3"), "arguments.size: Extra inputs are not permitted"),
         ((f"{__name__}:Right", "scale=wide"), "scale: Input should be a valid number"),

@@ -27,6 +27,7 @@ from unseen.evaluation.headline import headline
 from unseen.evaluation.protocol import Protocol
 from unseen.evaluation.run import Evaluation, evaluate_run
 from unseen.evaluation.settings import EvaluateBlock, EvaluateSettings
+from unseen.experiments.plan.facts import Facts, _located
 from unseen.experiments.plan.files import plan
 from unseen.experiments.plan.modules import modules_of, position_modules_of
 from unseen.frozen.head import head
@@ -60,6 +61,86 @@ class Power(nn.Module):
     def __init__(self, channels, exponent):
         super().__init__()
         self.channels, self.exponent = channels, exponent
+
+    def forward(self, features):
+        return features.mean((2, 3))
+"""
+WRONG = """
+import torch
+from torch import nn
+from unseen.losses import PairLoss
+from unseen.methods import EmbeddingMethod, OutsideRecipe
+from unseen.networks import Staged
+
+class Abstract(PairLoss):
+    pass
+
+class Cost(PairLoss):
+    def cost(self, a, b):
+        return a
+
+class NoForward(nn.Module):
+    pass
+
+class NoModule:
+    def forward(self, embeddings, labels):
+        return 0
+
+class OneSided(nn.Module):
+    def forward(self, embeddings):
+        return 0
+
+class NoChannels(nn.Module):
+    def __init__(self, channels):
+        super().__init__()
+
+    def forward(self, features):
+        return features.mean((2, 3))
+
+class NoBlock(Staged):
+    plan, channels = (("first",),), (4,)
+    default_cfg = {"classifier": (), "mean": (0.5, 0.5, 0.5), "std": (0.5, 0.5, 0.5)}
+
+class NoStep:
+    steps_per_epoch = 5
+
+    def __init__(self, labels, batch, seed):
+        pass
+
+    def draw(self):
+        return None
+
+class NoSteps:
+    def draw(self, step):
+        return None
+
+class NoKey:
+    def __call__(self, image):
+        return image
+
+class Terms(EmbeddingMethod):
+    class Settings(OutsideRecipe):
+        pass
+
+    def terms(self, outputs):
+        return {}
+
+class Init(EmbeddingMethod):
+    class Settings(OutsideRecipe):
+        pass
+
+    def __init__(self, recipe):
+        super().__init__(recipe, 1, 1)
+
+class NoMethod(nn.Module):
+    class Settings(OutsideRecipe):
+        pass
+
+class Values:
+    DEFINITION = "x"
+
+    def values(self, x):
+        return x
 """
 NETWORK = """
 from torch import nn
@@ -184,6 +265,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "outside/method.py").write_text(METHOD, encoding="utf-8")
     (tmp_path / "outside/images.py").write_text(IMAGES, encoding="utf-8")
     (tmp_path / "outside/reader.py").write_text(READER, encoding="utf-8")
+    (tmp_path / "outside/wrong.py").write_text(WRONG, encoding="utf-8")
     (tmp_path / "outside/metric.py").write_text(METRIC, encoding="utf-8")
     for name in ("section", "bare"):
         (tmp_path / f"outside/{name}.py").write_text(SECTION, encoding="utf-8")
@@ -384,6 +466,30 @@ OTHERS = {
             f"name: hybrid\nproxy: {{module: '{CLASS}', gamma: 1}}",
             r":6: .*'pairs'; .*be proxies",
         ),
+        ("loss", "module: outside.wrong:Abstract", r":5: .*loss.module: .*Abstract does not define `cost`"),
+        (
+            "loss",
+            "module: outside.wrong:Cost",
+            r":5: .*called as `cost\(pairs\)`, it defines `cost\(self, a, b\)`",
+        ),
+        ("loss", "module: outside.wrong:NoForward", r":5: .*NoForward has no attribute `forward`"),
+        ("loss", "module: outside.wrong:NoModule", r":5: .*NoModule is no subclass of torch.nn.Module"),
+        ("loss", "module: outside.wrong:OneSided", r":5: .*called as `forward\(embeddings, labels\)`, it"),
+        ("pooling", "module: outside.wrong:NoModule", r":5: .*NoModule is no subclass of torch.nn.Module"),
+        ("backbone", "module: outside.wrong:NoBlocks", r":5: .*no attribute 'NoBlocks'"),
+        (
+            "batch",
+            "module: outside.wrong:NoStep",
+            r":5: .*called as `draw\(step\)`, it defines `draw\(self\)`",
+        ),
+        ("input", "module: outside.wrong:NoKey", r":5: .*called as `__call__\(image, key\)`, it defines"),
+        ("method", "method: outside.wrong:Terms", r":3: .*`terms\(outputs, labels, samples, observed\)`, it"),
+        (
+            "method",
+            "method: outside.wrong:NoMethod",
+            r":3: .*NoMethod is no subclass of unseen.methods.method",
+        ),
+        ("metrics", "mrr:\n  module: outside.wrong:Values", r":4: .*called as `values\(\)`, it defines"),
         ("pooling", "module: outside.circle:Power\nexponnt: 2", r":6: .*exponnt is not .*"),
         ("backbone", "module: outside.circle:Circle", r":5: .*backbone.module: .*no attribute `plan`"),
         ("backbone", "module: outside.network:Conv2\narguments: {kernal: 3}", r":6: .*kernal is not a"),
@@ -430,6 +536,40 @@ def test_a_mistake_is_an_error_with_line_and_key(key: str, lines: str, message: 
     text = f"{above}{indent(lines, ' ' * width)}\n{RUN}{''.join(others)}"
     with pytest.raises(UserError, match=message):
         plan(Params(text=text))
+
+
+@pytest.mark.parametrize(
+    ("block", "what", "field"),
+    [
+        ("pooling: {module: 'outside.wrong:NoChannels'}", "no attribute 'out_channels'", "pooling.module"),
+        ("backbone: {module: 'outside.wrong:NoBlock'}", "no attribute `first`", "backbone.module"),
+        ("method: outside.wrong:Init", "positional argument", "method"),
+    ],
+)
+def test_a_part_that_cannot_be_built_is_an_error_that_names_its_field(
+    block: str, what: str, field: str
+) -> None:
+    like = "" if block.startswith("method") else "like: ms, "
+    network = "" if block.startswith("backbone") else ", backbone: {name: resnet18, pretrained: false}"
+    definitions = Definitions(Params(text=f"methods: {{mine: {{{like}{block}{network}}}}}"))
+    recipe = definitions.layers("cub", "mine").recipe()
+    for fact in (lambda: Facts().built(recipe, False), lambda: Facts().cost(recipe)):
+        with pytest.raises(UserError, match=f"cannot be built or called: .*{what}") as caught:
+            fact()
+        assert f"Correct {field}: `unseen check` tests it;" in caught.value.remedy
+    published = definitions.layers("cub", "ms").recipe()
+    with pytest.raises(ZeroDivisionError), _located(published):
+        raise ZeroDivisionError
+
+
+def test_a_sampler_that_fails_is_an_error_that_names_it() -> None:
+    for name, what in (("NoSteps", "no attribute 'steps_per_epoch'"), ("Changing", "two batches for step 0")):
+        module = "images" if name == "Changing" else "wrong"
+        text = f"methods: {{mine: {{like: ms, batch: {{module: 'outside.{module}:{name}'}}}}}}"
+        batch = Definitions(Params(text=text)).layers("cub", "mine").recipe().batch
+        with pytest.raises(UserError, match=f"The sampler outside.{module}:{name} .*{what}") as caught:
+            make_sampler(np.repeat(np.arange(8), 10), batch, 0)
+        assert "batch.module" in caught.value.remedy
 
 
 def test_a_recipe_from_elsewhere_imports_only_what_is_named(

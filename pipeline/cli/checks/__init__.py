@@ -132,5 +132,18 @@ def _kind(part: Any, path: str, values: dict[str, Any]) -> tuple[Any, dict[str, 
         return AnyMetric, block
     if not hasattr(part, "forward") and any("__call__" in vars(base) for base in part.__mro__):
         return AnyInput, _RECIPE["input"] | block
-    inputs = len(inspect.signature(part.forward).parameters) - 1
-    return (Pooling if inputs == 1 else Loss), block
+    return (Pooling if _is_pooling(part) else Loss), block
+
+
+def _is_pooling(part: type) -> bool:
+    """Whether a class is a pooling and no loss: by the attributes that only one of them states, the arguments
+    that only one of them gets, or the number of its inputs."""
+    if not hasattr(part, "forward"):
+        raise AttributeError(f"{part.__name__} has no attribute `forward`")
+    of_pooling, of_loss = {"projects", "attributes"}, {"inputs", "gradient", "cost"}
+    if stated := [name for name in (*of_pooling, *of_loss) if hasattr(part, name)]:
+        return stated[0] in of_pooling
+    arguments, inputs = (set(inspect.signature(each).parameters) for each in (part, part.forward))
+    if differing := (set(PoolingSettings.given) ^ set(LossSettings.given)) & arguments:
+        return bool(differing & set(PoolingSettings.given))
+    return "labels" not in inputs and len(inputs) == 2

@@ -5,7 +5,8 @@ Stage `resolve` keeps them in files, by recipe, code and versions of libraries, 
 new recipe only.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -14,8 +15,10 @@ from unseen.config.inputs import digest
 from unseen.experiments.plan.modules import modules_of
 from unseen.methods.settings import Cost, Recipe, StepCost
 from unseen.runtime.code import Code
+from unseen.runtime.errors import UserError
 from unseen.runtime.files import write_json
 from unseen.runtime.memory import LEAST, require_memory
+from unseen.runtime.parts import outside_fields
 from unseen.runtime.settings import Count, Strict
 from unseen.runtime.stage import PACKAGE
 
@@ -55,9 +58,10 @@ class Facts:
             from unseen.training.gradient_noise import LOSS
             from unseen.training.passes import require_rows_alone
 
-            method = require_compatible(recipe)
-            if in_passes:
-                require_rows_alone(method)
+            with _located(recipe):
+                method = require_compatible(recipe)
+                if in_passes:
+                    require_rows_alone(method)
             saved = sum(value.numel() for value in saved_state(method).values())
             return Built(dim=method.dim, saved=saved, terms=(*loss_terms(recipe), LOSS))
 
@@ -72,7 +76,8 @@ class Facts:
         def count() -> Cost:
             from unseen.methods.cost import cost_of
 
-            return cost_of(recipe)
+            with _located(recipe):
+                return cost_of(recipe)
 
         parts = recipe.model_dump_json(exclude=_OF_TRAINING | {"loss", "koleo_weight"})
         return self._fact(Cost, parts, recipe, ("methods.cost",), count)
@@ -114,6 +119,24 @@ class Facts:
             return None
         code = self._code.closure([*(f"unseen.{module}" for module in modules), *modules_of(recipe)])
         return self._folder / f"{digest([name, code, [version(library) for library in _LIBRARIES]])}.json"
+
+
+@contextmanager
+def _located(recipe: Recipe) -> Iterator[None]:
+    """An exception in it becomes a UserError that names the parts from outside, if the recipe has any."""
+    try:
+        yield
+    except UserError:
+        raise
+    except Exception as error:
+        fields = outside_fields(recipe)
+        if not fields:
+            raise
+        what = " ".join(f"{type(error).__name__}: {error}".split())
+        raise UserError(
+            f"A part from outside cannot be built or called: {what}",
+            f"Correct {' or '.join(fields)}: `unseen check` tests it; docs/extending.md has the contract.",
+        ) from error
 
 
 def step_parts(recipe: Recipe) -> str:
