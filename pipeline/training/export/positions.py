@@ -8,7 +8,7 @@ its matches have contributions to their similarity, or the first map of the reci
 contributions. Only queries have maps of single prototypes and points.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -31,10 +31,10 @@ from unseen.data.transforms import pixels_of
 from unseen.methods.artifact import LoadedModel, load_method
 from unseen.methods.explain.contribution import NotNormalised, contributions
 from unseen.methods.explain.weights import PositionWeights, position_functions
-from unseen.methods.method import Method
 from unseen.runtime.cores import loader_threads_of
 from unseen.runtime.device.transfer import DeviceToHost, one_late
 from unseen.runtime.names import say
+from unseen.runtime.parts import outside_fields
 from unseen.training.embed import on_device
 from unseen.training.export.model import compute_threads, device
 
@@ -61,7 +61,7 @@ def export_positions(shards: Path, model: Path, embeddings: Path, output: Path) 
         compute_threads(loaded.recipe.training.threads),
         torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True, allow_tf32=False),
     ):
-        explain = _Contributions(loaded.method)
+        explain = _Explanations(loaded)
         weights = chain(
             _of_sample(data, loaded, sample, explain), _of_queries(data, loaded, test, queries, explain)
         )
@@ -107,14 +107,12 @@ class _OfBatch:
 
 
 def _of_sample(
-    data: Shards, loaded: LoadedModel, rows: Int64[np.ndarray, "n"], explain: "_Contributions"
+    data: Shards, loaded: LoadedModel, rows: Int64[np.ndarray, "n"], explain: "_Explanations"
 ) -> Iterator[_OfBatch]:
     """The maps that describe whole embeddings: those of the recipe, then the contributions to the similarity
     of an image with itself."""
     for images, batch in _batches(data, loaded, rows):
-        weights = _of_recipe(loaded, images)
-        own = explain(images)
-        for each in (*weights, *([own] if own is not None else [])):
+        for each in (*explain.of_recipe(images), *explain.contributions(images)):
             if not each.detail:
                 yield _OfBatch(batch, each)
 
@@ -124,13 +122,13 @@ def _of_queries(
     loaded: LoadedModel,
     test: Embeddings,
     queries: tuple[QueryMatches, ...],
-    explain: "_Contributions",
+    explain: "_Explanations",
 ) -> Iterator[_OfBatch]:
     """The maps of single prototypes and points of the queries, and the contributions of each query and its
     matches to their similarity."""
     rows = np.array([query.row_id for query in queries], np.int64)
     for images, batch in _batches(data, loaded, rows):
-        for weights in _of_recipe(loaded, images):
+        for weights in explain.of_recipe(images):
             if weights.detail:
                 yield _OfBatch(batch, weights)
     pairs = [
@@ -146,30 +144,44 @@ def _of_queries(
     for images, batch in _batches(data, loaded, np.array([row for row, _ in pairs], np.int64)):
         part = slice(done, done + len(batch))
         done += len(batch)
-        pair_maps = explain(images, vectors[part].to(images.device))
-        for weights in [pair_maps] if pair_maps is not None else _of_recipe(loaded, images)[:1]:
+        pair_maps = explain.contributions(images, vectors[part].to(images.device))
+        for weights in pair_maps or explain.of_recipe(images)[:1]:
             yield _OfBatch(batch, weights, [reference for _, reference in pairs[part]])
 
 
-class _Contributions:
-    """The contributions of positions; None, after a remark on the standard error, for a method that has
-    none."""
+class _Explanations:
+    """The maps of images. Those that cannot be computed are left out, after a remark on the standard error:
+    the contributions of a method that has none, and all that fail in a recipe with parts from outside."""
 
-    def __init__(self, method: Method) -> None:
-        self._method, self._exist = method, True
+    def __init__(self, loaded: LoadedModel) -> None:
+        self._loaded = loaded
+        self._expected = Exception if outside_fields(loaded.recipe) else NotNormalised
+        self._failed: set[str] = set()
 
-    def __call__(self, images: Tensor, references: Tensor | None = None) -> PositionWeights | None:
+    def contributions(self, images: Tensor, references: Tensor | None = None) -> list[PositionWeights]:
+        """The contributions of positions to the similarity with a reference, of an image with itself."""
+        method = self._loaded.method
+        return self._of("contributions", lambda: [contributions(method, images, references)])
+
+    def of_recipe(self, images: Tensor) -> list[PositionWeights]:
+        method, recipe = self._loaded.method, self._loaded.recipe
+        return self._of(
+            "maps",
+            lambda: [map for function in position_functions(recipe) for map in function(method, images)],
+        )
+
+    def _of(
+        self, kind: str, compute: Callable[[], Sequence[PositionWeights | None]]
+    ) -> list[PositionWeights]:
+        if kind in self._failed:
+            return []
         try:
-            return contributions(self._method, images, references) if self._exist else None
-        except NotNormalised as error:
-            self._exist = False
-            say(f"export: {error}")
-            return None
-
-
-def _of_recipe(loaded: LoadedModel, images: Tensor) -> list[PositionWeights]:
-    functions = position_functions(loaded.recipe)
-    return [weights for function in functions for weights in function(loaded.method, images)]
+            return [weights for weights in compute() if weights is not None]
+        except self._expected as error:
+            self._failed.add(kind)
+            is_outside = not isinstance(error, NotNormalised)
+            say(f"export: {f'no {kind}: {type(error).__name__}: ' if is_outside else ''}{error}")
+            return []
 
 
 def _batches(

@@ -189,6 +189,34 @@ def test_a_method_that_normalises_in_another_way_has_a_remark_and_no_map(
     assert capsys.readouterr().err.count("Baseline returns an embedding that `unit` did not normalise") == 1
 
 
+@pytest.mark.parametrize(
+    ("function", "kind"), [("contributions", "contributions"), ("position_functions", "maps")]
+)
+def test_a_map_that_fails_in_a_part_from_outside_has_a_remark_and_costs_no_other(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    function: str,
+    kind: str,
+) -> None:
+    def fails(*_: Any) -> None:
+        raise NotImplementedError("no backward pass")
+
+    monkeypatch.setattr(module, "IMAGES", 10)
+    monkeypatch.setattr(module, function, fails)
+    shards, model, embeddings = project(tmp_path, "gsp")
+    with pytest.raises(NotImplementedError):
+        export_positions(shards, model, embeddings, tmp_path / "out.arrow")
+    assert not (tmp_path / "out.arrow").exists()
+    monkeypatch.setattr(module, "outside_fields", lambda recipe: ["pooling.module"])
+    export_positions(shards, model, embeddings, tmp_path / "out.arrow")
+    names = {each.name for each in read(tmp_path / "out.arrow").maps}
+    assert names
+    assert ("contribution" in names) == (kind == "maps")
+    remark = f"export: no {kind}: NotImplementedError: no backward pass"
+    assert capsys.readouterr().err.count(remark) == 1
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["crt", "multihead"])
 def test_only_queries_have_maps_of_prototypes_and_points(tmp_path: Path, name: str) -> None:
