@@ -21,10 +21,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any
 
 from unseen.cluster.connection import cluster_address, connection, imported, run_cluster_address
 from unseen.cluster.devices import device_here, usable_gpu
+from unseen.cluster.listener import Listener
 from unseen.runtime.errors import UserError
 from unseen.runtime.files import system_problem
 from unseen.runtime.memory import memory_problem
@@ -34,24 +35,6 @@ if TYPE_CHECKING:
     import torch
 
 _REDUCTION = 3
-
-
-@runtime_checkable
-class Listener(Protocol):
-    """Receives what the trials report, in the process that started them. `trial` is the key of its job."""
-
-    def reported(self, trial: int, result: dict[str, Any]) -> None:
-        """A validation: the metrics that the loop reported, and `seconds` since the loop began.
-
-        The last report of a trial has no metrics: {"ended": True} after its last iteration, which a trial
-        that the scheduler stops does not reach, or {"error": text}.
-        """
-
-    def completed(self, trial: int) -> None:
-        """The trial ended by itself, by the scheduler, or after its error was reported."""
-
-    def died(self, trial: int, reason: str) -> None:
-        """The process of the trial died twice without a validation in between that is new."""
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from typing import Any
 
 from ray.tune import Callback
 
-from unseen.cluster.trials import Listener
+from unseen.cluster.listener import Listener
 
 
 class Events(Callback):

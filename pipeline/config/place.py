@@ -9,6 +9,7 @@ from pydantic_core import ErrorDetails
 
 from unseen.config.document import Document, Params
 from unseen.runtime.errors import UserError
+from unseen.runtime.parts import fields_at
 from unseen.runtime.setting_names import suggestion
 
 Tree = Mapping[str, Any]  # blocks of settings
@@ -75,7 +76,7 @@ def explained(error: ValidationError, blocks: Sequence[tuple[Place, Tree]], merg
     where = f"{place.label}:{line}" if line else place.label
     kind = problem["type"]
     if kind == "extra_forbidden":
-        known = sorted(str(name) for name in siblings if name != path[-1])
+        known = sorted({*map(str, siblings), *fields_at(siblings)} - {path[-1]})
         remedy = MOVED.get(key, f"{suggestion(path[-1], known)}Known here: {', '.join(known)}.")
         return UserError(
             f"{where}: {key} is not a setting.", remedy if known else "Remove it, or correct its name."

@@ -164,13 +164,13 @@ class _FusedNormalisation(torch.autograd.Function):
             running_mean, running_var = torch.zeros_like(mean), torch.zeros_like(mean)
         mean, scale = torch.batch_norm_gather_stats_with_counts(
             x,
-            means.contiguous(),
-            scales.contiguous(),
-            running_mean,
-            running_var,
-            momentum,
-            eps,
-            counts.flatten(),
+            mean=means.contiguous(),
+            invstd=scales.contiguous(),
+            running_mean=running_mean,
+            running_var=running_var,
+            momentum=momentum,
+            eps=eps,
+            counts=counts.flatten(),
         )
         ctx.save_for_backward(x, weight, mean, scale, counts.flatten().to(torch.int32))
         return torch.batch_norm_elemt(x, weight, bias, mean, scale, eps)
@@ -181,11 +181,27 @@ class _FusedNormalisation(torch.autograd.Function):
         x, weight, mean, scale, counts = ctx.saved_tensors
         gradient = gradient.contiguous(memory_format=_layout(x))
         sums, products, of_weight, of_bias = torch.batch_norm_backward_reduce(
-            gradient, x, mean, scale, weight, True, ctx.needs_input_grad[1], ctx.needs_input_grad[2]
+            gradient,
+            x,
+            mean=mean,
+            invstd=scale,
+            weight=weight,
+            input_g=True,
+            weight_g=ctx.needs_input_grad[1],
+            bias_g=ctx.needs_input_grad[2],
         )
         total = torch.stack([sums, products])
         dist.all_reduce(total)
-        dx = torch.batch_norm_backward_elemt(gradient, x, mean, scale, weight, total[0], total[1], counts)
+        dx = torch.batch_norm_backward_elemt(
+            gradient,
+            x,
+            mean=mean,
+            invstd=scale,
+            weight=weight,
+            sum_dy=total[0],
+            sum_dy_xmu=total[1],
+            count=counts,
+        )
         affine = (
             of_weight if ctx.needs_input_grad[1] else None,
             of_bias if ctx.needs_input_grad[2] else None,

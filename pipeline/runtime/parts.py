@@ -145,6 +145,16 @@ def outside_fields(settings: Strict) -> list[str]:
     ]
 
 
+def fields_at(block: Mapping[str, Any]) -> set[str]:
+    """The settings of the part from outside that a block names; empty if it names none that is imported."""
+    return {
+        field
+        for (kind, path), settings in _classes.items()
+        if path == _path(block.get(kind.key)) or path == block.get(kind.key)
+        for field in settings.model_fields
+    }
+
+
 def names_a_class(kind: type[PartSettings], block: Mapping[str, Any]) -> bool:
     """Whether a block names a class from outside. `method: crt` is a part of the project."""
     path = block.get(kind.key)

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from ray.tune.experiment import Trial
 
-from unseen.cluster.trials import Listener
+from unseen.cluster.listener import Listener
 from unseen.cluster.tune_events import Events
 
 

@@ -490,7 +490,11 @@ OTHERS = {
             r":3: .*NoMethod is no subclass of unseen.methods.method",
         ),
         ("metrics", "mrr:\n  module: outside.wrong:Values", r":4: .*called as `values\(\)`, it defines"),
-        ("pooling", "module: outside.circle:Power\nexponnt: 2", r":6: .*exponnt is not .*"),
+        (
+            "pooling",
+            "module: outside.circle:Power\nexponnt: 2",
+            r":6: .*exponnt is not .*\n.*mean exponent.*: exponent, module",
+        ),
         ("backbone", "module: outside.circle:Circle", r":5: .*backbone.module: .*no attribute `plan`"),
         ("backbone", "module: outside.network:Conv2\narguments: {kernal: 3}", r":6: .*kernal is not a"),
         ("backbone", "module: outside.network:Conv2\narguments: {kernel: a}", r":6: .*integer, got 'a'"),
