@@ -5,6 +5,8 @@ import configparser
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -46,3 +48,39 @@ def test_no_call_has_eight_positional_arguments() -> None:
         if isinstance(node, ast.Call) and len(node.args) >= 8 and ast.unparse(node.func) != "nn.Sequential"
     ]
     assert calls == []
+
+
+def _modules() -> dict[str, ast.Module]:
+    """The syntax tree of each module, by its name."""
+    trees = {}
+    for package, folder in (
+        ("unseen", "pipeline"),
+        *((name, name) for name in ("unseen_search", "dvc_parallel")),
+    ):
+        for path in (ROOT / folder).rglob("*.py"):
+            parts = [package, *path.relative_to(ROOT / folder).with_suffix("").parts]
+            trees[".".join(parts).removesuffix(".__init__")] = ast.parse(path.read_text(encoding="utf-8"))
+    return trees
+
+
+def _imports(node: ast.AST) -> Iterator[str]:
+    """The imports of a module, also inside of functions, without those for type checkers."""
+    if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+        return
+    if isinstance(node, ast.ImportFrom):
+        yield from (f"{node.module}.{alias.name}" for alias in node.names)
+        yield str(node.module)
+    elif isinstance(node, ast.Import):
+        yield from (alias.name for alias in node.names)
+    for child in ast.iter_child_nodes(node):
+        yield from _imports(child)
+
+
+def test_no_module_imports_itself_through_others() -> None:
+    """A name of a package is imported from its module or, where it is no module, from the package."""
+    trees = _modules()
+    graph = {
+        module: {name for name in _imports(tree) if name in trees and trees[name].body} - {module}
+        for module, tree in trees.items()
+    }
+    TopologicalSorter(graph).prepare()

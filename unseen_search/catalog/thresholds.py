@@ -4,6 +4,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,8 +16,10 @@ from unseen.frozen.pictures import picture_names
 from unseen.frozen.training_classes import training_classes
 from unseen.runtime.errors import UserError
 from unseen_search.catalog.answers import best_score
-from unseen_search.catalog.catalog import Catalog
 from unseen_search.catalog.files import MODEL
+
+if TYPE_CHECKING:
+    from unseen_search.catalog.catalog import Catalog
 
 
 @dataclass(frozen=True)
@@ -27,7 +30,7 @@ class Asked:
     at_most_wrong: float | None = None  # share of the photos of known products that may get a wrong one
     unknown: Path | None = None  # a folder of photos of unknown products, further evidence
 
-    def threshold(self, catalog: Catalog) -> Threshold | None:
+    def threshold(self, catalog: "Catalog") -> Threshold | None:
         """As Catalog.threshold; None if no share is asked for."""
         if self.at_most_false is None and self.at_most_wrong is None:
             return None
@@ -47,7 +50,7 @@ def _unknown_photos(folder: Path) -> dict[str, list[Picture]]:
 
 
 def threshold_of(
-    catalog: Catalog,
+    catalog: "Catalog",
     at_most_false: float | None,
     at_most_wrong: float | None,
     confidence: float,
@@ -75,7 +78,7 @@ def threshold_of(
 
 
 def _without_labels(
-    catalog: Catalog,
+    catalog: "Catalog",
     known: frozenset[str] | None,
     at_most_false: float | None,
     at_most_wrong: float | None,
@@ -111,7 +114,7 @@ def _without_labels(
     return threshold._replace(labelled=False)
 
 
-def _given(catalog: Catalog, unknown: Mapping[str, Sequence[Picture]], first: int) -> dict[str, LeftOut]:
+def _given(catalog: "Catalog", unknown: Mapping[str, Sequence[Picture]], first: int) -> dict[str, LeftOut]:
     """By rule, what photos of unknown products get. first: the number of the first of these products."""
     pictures = [picture for own in unknown.values() for picture in own]
     if not pictures:
