@@ -7,7 +7,7 @@ from pathlib import Path
 from tqdm import tqdm
 
 from dvc_parallel.processes import StageProcess
-from dvc_parallel.scheduler import Record, State
+from dvc_parallel.scheduler import StageRecord, State
 
 _LAST_LINES = 20  # of the log of a failed stage
 _LISTED = 6  # stages without a process that one line of the summary names
@@ -23,7 +23,7 @@ class Console:
         self._write(f"{text}\n")
         sys.stdout.flush()
 
-    def report(self, stage: str, process: StageProcess | None, record: Record | None) -> None:
+    def report(self, stage: str, process: StageProcess | None, record: StageRecord | None) -> None:
         """An event of the scheduler. Unchanged stages have no line; the summary lists them."""
         if record is not None:
             self.ended += 1
@@ -46,7 +46,7 @@ def duration(seconds: float) -> str:
     return f"{seconds:.1f} s" if seconds < 59.95 else str(tqdm.format_interval(seconds))
 
 
-def summary(states: dict[str, State], records: dict[str, Record], logs: Path) -> list[str]:
+def summary(states: dict[str, State], records: dict[str, StageRecord], logs: Path) -> list[str]:
     """One line per stage that had a process, and one line for each other state."""
     width = max(map(len, states), default=0)
     lines = ["", "summary:"]

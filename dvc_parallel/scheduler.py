@@ -32,7 +32,7 @@ class State(Enum):
 
 
 @dataclass(frozen=True)
-class Record:
+class StageRecord:
     """The state of a stage after a run, and the seconds that its process took. `problem`: why it has none."""
 
     state: State
@@ -67,11 +67,11 @@ class Scheduler(Generic[AnyProcess]):
         slots: int,
         changed: Callable[[str], bool],
         start: Callable[[str], AnyProcess | None],
-        report: Callable[[str, AnyProcess | None, Record | None], None],
+        report: Callable[[str, AnyProcess | None, StageRecord | None], None],
     ) -> None:
         self.graph, self.slots = graph, slots
         self._changed, self._start, self._report = changed, start, report
-        self.records: dict[str, Record] = {}
+        self.records: dict[str, StageRecord] = {}
         self.running: dict[str, tuple[AnyProcess, float]] = {}
         self._to_run: set[str] = set()  # stages that are ready and were found changed
         weight = {stage: len(graph.dependents(stage)) for stage in graph.stages}
@@ -102,7 +102,7 @@ class Scheduler(Generic[AnyProcess]):
                 break
             if stage not in self._to_run and not self._changed(stage):
                 self._waiting.remove(stage)
-                self._end(stage, None, Record(State.UNCHANGED))
+                self._end(stage, None, StageRecord(State.UNCHANGED))
                 progress = True
                 continue
             self._to_run.add(stage)
@@ -111,7 +111,7 @@ class Scheduler(Generic[AnyProcess]):
             except RunError as error:
                 self._to_run.remove(stage)
                 self._waiting.remove(stage)
-                self._end(stage, None, Record(State.FAILED, problem=str(error)))
+                self._end(stage, None, StageRecord(State.FAILED, problem=str(error)))
                 progress = True
                 continue
             if process is not None:
@@ -136,9 +136,9 @@ class Scheduler(Generic[AnyProcess]):
             state = State.FAILED
             if process.returncode() == 0:
                 state = State.RESTORED if process.was_restored() else State.DONE
-            self._end(stage, process, Record(state, time.monotonic() - began))
+            self._end(stage, process, StageRecord(state, time.monotonic() - began))
         return bool(ended)
 
-    def _end(self, stage: str, process: AnyProcess | None, record: Record) -> None:
+    def _end(self, stage: str, process: AnyProcess | None, record: StageRecord) -> None:
         self.records[stage] = record
         self._report(stage, process, record)

@@ -7,7 +7,7 @@ from unseen.cluster.task import main
 from unseen.config.inputs import AnalyzeInputs, read_inputs
 from unseen.data.ingest.sources.parts import creature_masks
 from unseen.evaluation.analysis.analyze import analyze, content_of, numbers
-from unseen.evaluation.analysis.positions import object_share_rows
+from unseen.evaluation.analysis.object_shares import object_share_rows
 from unseen.evaluation.analysis.verification import Intervals
 from unseen.runtime.sealed import write_sealed
 

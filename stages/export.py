@@ -8,7 +8,7 @@ from unseen.config.inputs import ExportInputs, read_inputs
 from unseen.config.resolve import settings
 from unseen.config.stages import ExportSettings
 from unseen.runtime.stage import main
-from unseen.training.export.positions import export_positions
+from unseen.training.export.position_maps import export_positions
 
 
 def run(dataset: str, method: str, seed: int) -> None:

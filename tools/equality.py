@@ -9,7 +9,7 @@ help      the text of every `unseen ... --help`
 docs      the pages that are generated from the code
 graph     files of the default graph, by `dvc repro` in this clone
 ladder    `unseen ladder` on drawn photos
-claims    `unseen claims` on drawn photos and on generated images
+claims    `unseen claims` on drawn photos
 study     `unseen study --mini` and MLRC folds, in a copy of the working tree
 catalog   `unseen index` and `unseen find` on drawn photos
 

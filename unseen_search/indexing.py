@@ -23,7 +23,6 @@ from unseen_search.catalog.catalog import Catalog
 from unseen_search.catalog.duplicates import Group, duplicates
 from unseen_search.catalog.files import ABOUT, CURVE
 from unseen_search.catalog.measure import description, measure
-from unseen_search.catalog.results_page import duplicates_page
 from unseen_search.search import require_page
 
 
@@ -73,6 +72,8 @@ def write_catalog(
         sys.stdout.write(f"excluded: {reasons}. {output / ABOUT} lists them under left_out.\n")
     sys.stdout.writelines(f"{line}\n" for line in _decision_lines(catalog))
     if duplicates_html is not None:
+        from unseen_search.catalog.results_page import duplicates_page  # imports the templates of the report
+
         groups, unread = duplicates(catalog)
         with atomic_file(duplicates_html) as aside:
             aside.write_text(duplicates_page(catalog, groups), encoding="utf-8")

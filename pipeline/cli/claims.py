@@ -10,7 +10,7 @@ from pathlib import Path
 from unseen.cli.ladder import groups_of
 from unseen.experiments.claims.claim import claims
 from unseen.experiments.claims.results import load, read
-from unseen.experiments.claims.run import RESULTS, Plan, lines, run
+from unseen.experiments.claims.run import RESULTS, ClaimsPlan, lines, run
 from unseen.experiments.claims.state import state_of, whole_state_of
 from unseen.experiments.claims.whole_photos import COMMITTED, WholeResults, run_whole, whole_photos
 from unseen.experiments.claims.whole_photos import RESULTS as WHOLE
@@ -60,7 +60,7 @@ def computed(
                 f"There is no claim {name}.",
                 f"{suggestion(name, list(all_claims.claims))}`unseen claims --list` prints all.",
             )
-    plan = Plan(
+    plan = ClaimsPlan(
         photos=photos,
         output=output,
         names=names or tuple(all_claims.claims),

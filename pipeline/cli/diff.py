@@ -39,7 +39,7 @@ _WITHOUT_CACHE = (
 )
 
 
-class Cell(NamedTuple):
+class MethodOnSet(NamedTuple):
     """A method on a data set."""
 
     dataset: str
@@ -78,7 +78,7 @@ def difference(first: str, second: str | None = None) -> str:
             cell: [
                 _side(at, Path(folder, str(number)), cell, seeds) for number, at in enumerate((before, after))
             ]
-            for cell in map(Cell._make, product(datasets, methods))
+            for cell in map(MethodOnSet._make, product(datasets, methods))
         }
         return "\n".join([*_table(cells, [before.name, after.name]), *_processors(cells), ""])
 
@@ -94,7 +94,7 @@ def _common(runs: Sequence[Document], axis: str) -> list[Any]:
     )
 
 
-def _side(at: AtRevision, folder: Path, cell: Cell, seeds: Sequence[int]) -> Side:
+def _side(at: AtRevision, folder: Path, cell: MethodOnSet, seeds: Sequence[int]) -> Side:
     files, metrics, processors, protocol = [], [], set(), {}
     for seed in map(str, seeds):
         evaluation = _copied(at, folder, Path("data/evaluation", *cell, seed))
@@ -126,8 +126,8 @@ def _processor(at: AtRevision, log: Path) -> str:
         return "an unknown processor (no log)"
 
 
-def _table(cells: dict[Cell, list[Side]], names: list[str]) -> Iterator[str]:
-    compared: list[tuple[Cell, str, Comparison]] = []
+def _table(cells: dict[MethodOnSet, list[Side]], names: list[str]) -> Iterator[str]:
+    compared: list[tuple[MethodOnSet, str, Comparison]] = []
     equal: list[str] = []
     for cell, sides in cells.items():
         _require_one_protocol(cell, sides)
@@ -172,7 +172,7 @@ def _floor(sides: Sequence[Side], metric: str) -> float | None:
     return max(sides, key=lambda side: sum(file[metric] for file in side.metrics)).floor(metric)
 
 
-def _require_one_protocol(cell: Cell, sides: Sequence[Side]) -> None:
+def _require_one_protocol(cell: MethodOnSet, sides: Sequence[Side]) -> None:
     """Raises UserError if the sides were evaluated by other definitions, or by a table instead of classes."""
     first, second = (side.protocol for side in sides)
     where = f"{cell.method} on {cell.dataset}"
@@ -190,7 +190,7 @@ def _require_one_protocol(cell: Cell, sides: Sequence[Side]) -> None:
         )
 
 
-def _row(cell: Cell, metric: str, verdict: Verdict) -> tuple[str, ...]:
+def _row(cell: MethodOnSet, metric: str, verdict: Verdict) -> tuple[str, ...]:
     comparison = verdict.comparison
     return (
         *cell,
@@ -204,7 +204,7 @@ def _row(cell: Cell, metric: str, verdict: Verdict) -> tuple[str, ...]:
     )
 
 
-def _processors(cells: dict[Cell, list[Side]]) -> Iterator[str]:
+def _processors(cells: dict[MethodOnSet, list[Side]]) -> Iterator[str]:
     """The kinds of processors, if the sides were trained on others, and what that changes."""
     first, second = (set().union(*(sides[side].processors for sides in cells.values())) for side in (0, 1))
     if first != second:

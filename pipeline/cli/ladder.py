@@ -12,7 +12,7 @@ from unseen.evaluation.decision import NEAREST
 from unseen.evaluation.headline import in_percent, interval_note
 from unseen.evaluation.statistics.better import Comparison
 from unseen.evaluation.unknown import percent
-from unseen.experiments.ladder.ladder import Plan, Result, ladder
+from unseen.experiments.ladder.ladder import LadderPlan, Result, ladder
 from unseen.experiments.ladder.picture import Panel, picture
 from unseen.frozen.network import default_network
 from unseen.runtime.errors import UserError
@@ -28,12 +28,12 @@ def measured_rungs(
     """Measures the rungs, writes ladder.json, ladder.svg and ladder.html into OUTPUT, and returns the table
     or JSON.
 
-    settings: fields of Plan; without `network` the default one. Raises UserError as `ladder` does, and for a
-    CSV of groups that cannot be read.
+    settings: fields of LadderPlan; without `network` the default one. Raises UserError as `ladder` does, and
+    for a CSV of groups that cannot be read.
     """
     group_of = None if groups is None else groups_of(groups)
     network = settings["network"] or default_network()
-    plan = Plan(**settings | {"network": network, "group_of": group_of})
+    plan = LadderPlan(**settings | {"network": network, "group_of": group_of})
     result = ladder(photos, output, plan, labels)
     content: dict[str, Any] = {
         "network": plan.network.name,
@@ -75,7 +75,7 @@ def _photos(result: Result) -> str:
     )
 
 
-def _lines(result: Result, plan: Plan, output: Path) -> Iterator[str]:
+def _lines(result: Result, plan: LadderPlan, output: Path) -> Iterator[str]:
     yield f"{plan.network.name}: {_photos(result)}"
     yield f"Chosen: {result.chosen.name}, {result.chosen.size} pixels."
     answers, *others = _verdict(result, plan)
@@ -89,7 +89,7 @@ def _lines(result: Result, plan: Plan, output: Path) -> Iterator[str]:
     yield f"Search with the chosen model: unseen index PHOTOS CATALOG --model {output / 'model'}"
 
 
-def _verdict(result: Result, plan: Plan) -> Iterator[str]:
+def _verdict(result: Result, plan: LadderPlan) -> Iterator[str]:
     """What photos of the test classes get with the chosen rung, what pays, what it changes on photos of
     another kind, and what was shipped."""
     chosen = result.chosen
@@ -124,7 +124,7 @@ def _verdict(result: Result, plan: Plan) -> Iterator[str]:
         yield "on the written one."
 
 
-def _warning(result: Result, plan: Plan) -> str | None:
+def _warning(result: Result, plan: LadderPlan) -> str | None:
     """A sentence with a remedy if more test photos get a wrong product than the right one."""
     products = result.chosen.products
     if products is None or products.right.value >= 0.5:
@@ -137,7 +137,7 @@ def _warning(result: Result, plan: Plan) -> str | None:
     )
 
 
-def _other_lines(result: Result, plan: Plan) -> Iterator[str]:
+def _other_lines(result: Result, plan: LadderPlan) -> Iterator[str]:
     """What the trained rungs lose on photos of another kind."""
     trained = [rung for rung in result.rungs if rung.other is not None and rung.other_difference is not None]
     if not trained:

@@ -11,7 +11,7 @@ from unseen.config.stages import TrainSettings
 from unseen.runtime.errors import UserError
 from unseen.runtime.names import say
 from unseen.runtime.sealed import DIGESTS
-from unseen.runtime.trackers import Run, Trackers
+from unseen.runtime.trackers import TrackedRun, Trackers
 
 
 def track_results(
@@ -27,7 +27,7 @@ def track_results(
         say(f"warning: no tracker gets these results: {error.what}")
         return
     if trackers:
-        run = Run(f"{dataset}/{method}/{seed}", Path.cwd().resolve(), recipe, starts=False)
+        run = TrackedRun(f"{dataset}/{method}/{seed}", Path.cwd().resolve(), recipe, starts=False)
         digests = json.loads((folder / DIGESTS).read_bytes())
         results = {f"test/{name}": value for name, value in numbers.items()}
         files = {f"sha256/{name}": digest for name, digest in digests.items()}

@@ -26,7 +26,7 @@ from unseen.runtime.errors import UserError
 BLOCK = 256  # queries whose similarities with the pool are in memory at a time
 
 
-class Plan(NamedTuple):
+class TupleDraw(NamedTuple):
     """The random draw of an epoch, as positions among the training images."""
 
     pairs: Int64[np.ndarray, "P 2"]  # query, positive
@@ -59,7 +59,7 @@ class TupleSampler:
             )
         self._epoch: tuple[int, Int64[np.ndarray, "P K"]] | None = None
 
-    def plan(self, epoch: int) -> Plan:
+    def plan(self, epoch: int) -> TupleDraw:
         """The pairs and the pool of an epoch. Raises UserError if the pool has too few clusters."""
         generator = np.random.Generator(np.random.PCG64(np.random.SeedSequence([self.seed, epoch])))
         pairs = self.pairs[
@@ -73,9 +73,9 @@ class TupleSampler:
                 "negatives of different classes other than that of the query.",
                 "Raise batch.pool, lower loss.negatives and batch.images_per_class, or use more classes.",
             )
-        return Plan(pairs.astype(np.int64), pool.astype(np.int64))
+        return TupleDraw(pairs.astype(np.int64), pool.astype(np.int64))
 
-    def tuples(self, plan: Plan, embeddings: Float32[np.ndarray, "N D"]) -> Int64[np.ndarray, "P K"]:
+    def tuples(self, plan: TupleDraw, embeddings: Float32[np.ndarray, "N D"]) -> Int64[np.ndarray, "P K"]:
         """The tuples of a plan, as positions. Only the rows of `embeddings` in the plan are read."""
         queries, clusters = plan.pairs[:, 0], self.clusters
         negatives = hardest(

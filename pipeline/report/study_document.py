@@ -38,7 +38,7 @@ _NONE = Cell(None, None)
 
 
 @dataclass(frozen=True)
-class Place:
+class PlacedColumn:
     """A column of the document. `sides`: of "paper" and "ours", those that the table has. `cells` by row;
     `gains` of the printed numbers and of ours by `A over B`."""
 
@@ -124,7 +124,7 @@ def write_document(tables: Sequence[StudyTable], directory: Path) -> None:
 
 
 def _cells(
-    tables: Sequence[StudyTable], places: Sequence[Place], rows: Sequence[str]
+    tables: Sequence[StudyTable], places: Sequence[PlacedColumn], rows: Sequence[str]
 ) -> Iterator[Sequence[str]]:
     """The rows of the CSV."""
     conditions = {table.dataset: _lines(table) for table in tables if table.is_printed}
@@ -174,7 +174,7 @@ def _sides(table: StudyTable, column: Column) -> tuple[str, ...]:
     return ("paper", "ours") if table.is_printed else ("ours",)
 
 
-def _places(table: StudyTable) -> list[Place]:
+def _places(table: StudyTable) -> list[PlacedColumn]:
     """The columns of a data set."""
     places = []
     for number, column in enumerate(table.columns):
@@ -182,11 +182,11 @@ def _places(table: StudyTable) -> list[Place]:
         for gain in table.gains.get(column, ()):
             gains[gain.title] = (gain.text(gain.printed), gain.text(gain.ours))
         cells = {label: line.cells[number] for label, line in _lines(table).items()}
-        places.append(Place(table.dataset, column, _sides(table, column), cells, gains))
+        places.append(PlacedColumn(table.dataset, column, _sides(table, column), cells, gains))
     return places
 
 
-def _markdown(caption: str, places: Sequence[Place], rows: Sequence[str]) -> str:
+def _markdown(caption: str, places: Sequence[PlacedColumn], rows: Sequence[str]) -> str:
     heads = [f"{place.title} {side}" for place in places for side in place.sides]
     lines = [["row", *heads], ["---", *["---:"] * len(heads)]]
     for row in rows:
@@ -195,7 +195,7 @@ def _markdown(caption: str, places: Sequence[Place], rows: Sequence[str]) -> str
     return "\n".join([caption, "", *(f"| {' | '.join(line)} |" for line in lines), ""])
 
 
-def _latex(caption: str, name: str, places: Sequence[Place], rows: Sequence[str]) -> str:
+def _latex(caption: str, name: str, places: Sequence[PlacedColumn], rows: Sequence[str]) -> str:
     """A table of package booktabs."""
     heads = [rf"\multicolumn{{{len(place.sides)}}}{{c}}{{{_escaped(place.title)}}}" for place in places]
     sides = [side for place in places for side in place.sides]

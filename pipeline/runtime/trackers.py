@@ -49,7 +49,7 @@ AnyTracker = SerializeAsAny[
 ]
 
 
-class Run(NamedTuple):
+class TrackedRun(NamedTuple):
     """A training, or the evaluation of its model. name: data set, method and seed. root: of the project.
     recipe: the resolved one. starts: whether it is a training, which logs all rows, also when it resumes."""
 
@@ -66,7 +66,7 @@ class Run(NamedTuple):
 
 
 class Tracker(Protocol):
-    """One per stage, made with a Run: its argument `run`."""
+    """One per stage, made with a TrackedRun: its argument `run`."""
 
     def log(self, numbers: Numbers, step: int) -> None:
         """A row of the history; step: the iteration."""
@@ -78,7 +78,7 @@ class Tracker(Protocol):
 class Trackers:
     """The trackers of a run. One that raises writes a warning and is not called again."""
 
-    def __init__(self, settings: Sequence[AnyTracker], run: Run) -> None:
+    def __init__(self, settings: Sequence[AnyTracker], run: TrackedRun) -> None:
         for variable, value in _ENVIRONMENT.items():
             os.environ.setdefault(variable, value)
         self._active: dict[str, Tracker] = {}
@@ -123,7 +123,7 @@ def require_packages(settings: Sequence[AnyTracker]) -> None:
 class _TensorBoard:
     """Events in data/state/tensorboard. Those of an earlier training of the run are removed."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: TrackedRun) -> None:
         from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
         folder = run.root / "data/state/tensorboard" / run.name
@@ -152,7 +152,7 @@ class _MLflow:
     """A run on the server MLFLOW_TRACKING_URI, or as files in data/state/mlflow: stages side by side cannot
     create one database of SQLite."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: TrackedRun) -> None:
         from mlflow import MlflowClient
         from mlflow.entities import Param
 
@@ -189,7 +189,7 @@ class _MLflow:
 class _WandB:
     """A run of W&B: files in data/state/wandb for `wandb sync`, unless WANDB_MODE is online."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: TrackedRun) -> None:
         import wandb
 
         folder = run.root / "data/state/wandb"

@@ -6,7 +6,7 @@ import contextlib
 import json
 
 from unseen.runtime.files import remove_partial_files
-from unseen.runtime.trackers import Run, Trackers
+from unseen.runtime.trackers import TrackedRun, Trackers
 from unseen.training.history import Row, write_history
 from unseen.training.job import Job
 
@@ -48,7 +48,7 @@ class Live:
         job = self._job
         if job.trackers and self._trackers is None:
             recipe = job.recipe.model_dump(mode="json")
-            self._trackers = Trackers(job.trackers, Run(job.name, job.root, recipe, starts=True))
+            self._trackers = Trackers(job.trackers, TrackedRun(job.name, job.root, recipe, starts=True))
         if self._trackers is not None:
             for row in rows[self._tracked :]:
                 self._trackers.log(

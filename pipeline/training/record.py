@@ -10,7 +10,7 @@ from unseen.training import history
 
 
 @dataclass
-class Record:
+class TrainingRecord:
     iteration: int = 0  # finished steps of this phase; on a GPU the last one may be queued
     is_refit: bool = False  # the second phase of protocol refit, on all train classes
     steps_before: int = 0  # finished steps of the first phase, in the second

@@ -20,7 +20,7 @@ from unseen.runtime.errors import UserError
 from unseen.runtime.files import write_json
 from unseen.runtime.names import say
 from unseen.training.checkpoint import Parts, State
-from unseen.training.record import Record
+from unseen.training.record import TrainingRecord
 from unseen.training.run import TrainingRun, second_phase
 from unseen.training.state import differences, other_states
 
@@ -114,7 +114,7 @@ def start_or_resume(run: TrainingRun) -> TrainingRun:
 def start_refit(run: TrainingRun) -> TrainingRun:
     """The second phase of protocol refit at its start, after a finished first phase; saves it."""
     first = run.record
-    record = Record(
+    record = TrainingRecord(
         is_refit=True,
         steps_before=first.iteration,
         rows=first.rows,
@@ -150,7 +150,7 @@ def _explain_start(state: Path, identity: dict[str, Any]) -> None:
 
 
 def _resume(run: TrainingRun, saved: State) -> TrainingRun:
-    record = Record(**saved["record"], **{name: saved[name] for name in _WEIGHTS})
+    record = TrainingRecord(**saved["record"], **{name: saved[name] for name in _WEIGHTS})
     if record.is_refit:
         run = second_phase(run, record)
     run.record = record

@@ -26,7 +26,7 @@ from unseen.training.optimizer import build_optimizer
 from unseen.training.pace import CheckpointPace
 from unseen.training.passes import require_rows_alone
 from unseen.training.precision import with_effective_precision
-from unseen.training.record import Record
+from unseen.training.record import TrainingRecord
 from unseen.training.row_embedder import RowEmbedder
 from unseen.training.state import identity, state_directory
 from unseen.training.step import Learner
@@ -50,7 +50,7 @@ class TrainingRun:
     checkpoints: Checkpoints | None  # in `state`
     clock: Clock
     live: Live
-    record: Record = field(default_factory=Record)
+    record: TrainingRecord = field(default_factory=TrainingRecord)
     pace: CheckpointPace = field(default_factory=CheckpointPace)
     background: Background = field(default_factory=Background)  # writes the checkpoints
 
@@ -116,7 +116,7 @@ def begin(job: Job, worker: Worker, clock: Clock) -> TrainingRun:
     )
 
 
-def second_phase(run: TrainingRun, record: Record) -> TrainingRun:
+def second_phase(run: TrainingRun, record: TrainingRecord) -> TrainingRun:
     """The second phase of protocol refit with its `record`: all train classes, and network and optimizer anew
     from the job's seed."""
     split = without_validation(run.shards)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from dvc_parallel.console import Console, summary
 from dvc_parallel.processes import StageProcess
-from dvc_parallel.scheduler import Record, State
+from dvc_parallel.scheduler import StageRecord, State
 
 
 class Unchanged:
@@ -23,8 +23,8 @@ def test_a_stage_has_a_line_at_its_start_and_its_end_and_a_failed_one_the_end_of
     process = StageProcess(Unchanged(), "train@a", tmp_path / "train@a.log", {})
     process.log.write_text("".join(f"step {step}\n" for step in range(30)))
     console.report("train@a", process, None)
-    console.report("train@a", process, Record(State.DONE, 12.34))
-    console.report("sweep@a", process, Record(State.FAILED, 75.0))
+    console.report("train@a", process, StageRecord(State.DONE, 12.34))
+    console.report("sweep@a", process, StageRecord(State.FAILED, 75.0))
     assert lines[:3] == [
         f"[0/2] train@a: started, log {process.log}\n",
         "[1/2] train@a: done, 12.3 s\n",
@@ -36,11 +36,14 @@ def test_a_stage_has_a_line_at_its_start_and_its_end_and_a_failed_one_the_end_of
 def test_a_stage_that_could_not_start_has_a_reason_and_no_log() -> None:
     lines: list[str] = []
     console = Console(2, lines.append)
-    console.report("first", None, Record(State.UNCHANGED))
-    console.report("sweep@a", None, Record(State.FAILED, problem="The cluster ended.\n  Run it again."))
+    console.report("first", None, StageRecord(State.UNCHANGED))
+    console.report("sweep@a", None, StageRecord(State.FAILED, problem="The cluster ended.\n  Run it again."))
     assert lines == ["[2/2] sweep@a: failed, not started: The cluster ended.\n  Run it again.\n"]
     states = {"sweep@a": State.FAILED, "train@a": State.FAILED}
-    records = {"sweep@a": Record(State.FAILED, problem="The cluster ended."), "train@a": Record(State.FAILED)}
+    records = {
+        "sweep@a": StageRecord(State.FAILED, problem="The cluster ended."),
+        "train@a": StageRecord(State.FAILED),
+    }
     assert summary(states, records, Path("logs"))[2:] == [
         "  sweep@a     0.0 s  failed",
         "  train@a     0.0 s  failed  logs/train@a.log",

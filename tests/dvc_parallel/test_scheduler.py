@@ -4,7 +4,7 @@ import pytest
 
 from dvc_parallel.errors import RunError
 from dvc_parallel.graph import Graph
-from dvc_parallel.scheduler import Record, Scheduler, State
+from dvc_parallel.scheduler import Scheduler, StageRecord, State
 
 DIAMOND = Graph(
     ("a", "b", "c", "d", "alone"),
@@ -51,7 +51,7 @@ class Run:
         self.started.append(stage)
         return self.processes.get(stage, Process())
 
-    def report(self, stage: str, process: Process | None, record: Record | None) -> None:
+    def report(self, stage: str, process: Process | None, record: StageRecord | None) -> None:
         self.most = max(self.most, len(self.scheduler.running))
 
 
@@ -108,13 +108,13 @@ def test_a_stage_that_cannot_start_fails_and_the_others_run() -> None:
 
     scheduler = Scheduler(DIAMOND, 2, lambda stage: True, start, lambda *_: None)
     scheduler.run()
-    assert scheduler.records["b"] == Record(State.FAILED, problem="The cluster ended.\n  Run it again.")
+    assert scheduler.records["b"] == StageRecord(State.FAILED, problem="The cluster ended.\n  Run it again.")
     assert [scheduler.state(stage) for stage in ("a", "c", "alone")] == [State.DONE] * 3
     assert scheduler.state("d") is State.NOT_STARTED
 
 
 def test_a_run_that_an_exception_ends_has_interrupted_stages() -> None:
-    def report(stage: str, process: Process | None, record: Record | None) -> None:
+    def report(stage: str, process: Process | None, record: StageRecord | None) -> None:
         if stage == "alone":
             raise KeyboardInterrupt
 

@@ -21,7 +21,7 @@ from unseen.data.positions import Match, PositionMap, Positions, QueryMatches
 from unseen.data.positions import write as write_positions
 from unseen.data.shard_writer import ShardWriter
 from unseen.evaluation.analysis.analyze import analyze, content_of
-from unseen.evaluation.analysis.positions import object_share_rows
+from unseen.evaluation.analysis.object_shares import object_share_rows
 from unseen.evaluation.analysis.verification import Intervals
 from unseen.evaluation.evaluate import NEIGHBOURS, SELECTED, Extent, evaluate
 from unseen.evaluation.metrics import Rows

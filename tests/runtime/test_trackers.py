@@ -18,7 +18,7 @@ from unseen.methods.settings import parse_recipe
 from unseen.runtime.code import Code
 from unseen.runtime.errors import UserError
 from unseen.runtime.files import write_json
-from unseen.runtime.trackers import Run, Trackers
+from unseen.runtime.trackers import TrackedRun, Trackers
 
 NAME = "parts/ms/0"
 Seen = tuple[dict[str, list[tuple[int, float]]], dict[str, Any], str]  # rows, values at the end, recipe
@@ -100,7 +100,7 @@ def test_stages_of_a_run_are_one_run(
     write_json(tmp_path / "digests.json", {"metrics.json": "cd"})
     for rows in ([(5, 0.5)], [(5, 0.5), (10, 0.25)]):  # killed, then resumed
         dumped = parse_recipe(recipe).model_dump(mode="json")
-        trackers = Trackers([name], Run(NAME, tmp_path, dumped, starts=True))
+        trackers = Trackers([name], TrackedRun(NAME, tmp_path, dumped, starts=True))
         for step, loss in rows:
             trackers.log({"loss": loss}, step)
     trackers.end({"sha256/weights": "ab"})
@@ -116,7 +116,7 @@ def test_a_tracker_that_cannot_start_gets_one_warning(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "data").write_text("not a folder")
-    trackers = Trackers(["tensorboard", "mlflow"], Run(NAME, tmp_path, {}, starts=True))
+    trackers = Trackers(["tensorboard", "mlflow"], TrackedRun(NAME, tmp_path, {}, starts=True))
     trackers.log({"loss": 0.5}, 5)
     trackers.end({})
     lines = capsys.readouterr().err.splitlines()

@@ -18,7 +18,7 @@ from unseen.runtime import stage
 from unseen.runtime.errors import UserError
 from unseen.training import checkpoint, loop, outputs, pace
 from unseen.training.job import Job
-from unseen.training.record import Record
+from unseen.training.record import TrainingRecord
 from unseen.training.run import TrainingRun
 
 pytestmark = pytest.mark.usefixtures("every_checkpoint")
@@ -79,7 +79,7 @@ def test_best_weights_are_a_model_and_a_resumed_run_ends_with_the_same_bytes(
 ) -> None:
     settings = recipe("baseline", **blocks, training={"watch_test": True})
     straight, broken = (job(fresh_root(), settings) for _ in range(2))
-    records: list[Record] = []
+    records: list[TrainingRecord] = []
     write_outputs = outputs.write_outputs
 
     def written(run: TrainingRun) -> None:

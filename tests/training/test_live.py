@@ -15,7 +15,7 @@ from unseen.cluster.training import run_training
 from unseen.config.stages import TrainSettings
 from unseen.runtime.errors import UserError
 from unseen.runtime.parts import trusted
-from unseen.runtime.trackers import Numbers, Run, Trackers
+from unseen.runtime.trackers import Numbers, TrackedRun, Trackers
 from unseen.training import loop
 from unseen.training.history import write_history
 from unseen.training.live import Live
@@ -95,7 +95,7 @@ def test_trackers_change_no_byte_and_end_no_training(root: Path, capsys: pytest.
 class Full:
     """A tracker without space for its second row."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: TrackedRun) -> None:
         self.rows = 0
 
     def log(self, numbers: Numbers, step: int) -> None:

@@ -29,7 +29,7 @@ LITE0 = "lite0"  # its weights are in an installed package
 
 
 @dataclass(frozen=True)
-class Plan:
+class ClaimsPlan:
     """What to compute. names: of claims. weights: file of each network by its name in
     claims.yaml. groups: group of each class, for a second split. at_most: photos of a class. download: other
     networks may be downloaded."""
@@ -44,7 +44,9 @@ class Plan:
     download: bool = False
 
 
-def available(known: Mapping[str, NetworkOfClaims], names: Iterable[str], plan: Plan) -> dict[str, Network]:
+def available(
+    known: Mapping[str, NetworkOfClaims], names: Iterable[str], plan: ClaimsPlan
+) -> dict[str, Network]:
     """The networks of `names` whose weights are available."""
     if unknown := plan.weights.keys() - known.keys():
         raise UserError(
@@ -67,7 +69,7 @@ def available(known: Mapping[str, NetworkOfClaims], names: Iterable[str], plan: 
     return networks
 
 
-def run(claims: Claims, plan: Plan) -> Results:
+def run(claims: Claims, plan: ClaimsPlan) -> Results:
     """The results of the claims of a plan. Claims without an available network are left out. The splits are
     half of the classes at random, and half of the groups. Writes OUTPUT/claims.json, and keeps records in
     OUTPUT/records, with which a killed run continues.

@@ -24,7 +24,15 @@ from unseen.evaluation.statistics.better import compare
 from unseen.evaluation.statistics.table import of_records
 from unseen.experiments.claims.claim import Claim, Claims, NetworkOfClaims
 from unseen.experiments.claims.results import Effect, Results, floor_of
-from unseen.experiments.claims.run import RECORDS, Plan, arms_of, available, effect_of, judged, require_seeds
+from unseen.experiments.claims.run import (
+    RECORDS,
+    ClaimsPlan,
+    arms_of,
+    available,
+    effect_of,
+    judged,
+    require_seeds,
+)
 from unseen.experiments.claims.whole_runner import WholeRunner, photo_shards
 from unseen.experiments.experiment import Experiment, Store, cost, grid, records
 from unseen.frozen.head import head
@@ -102,7 +110,7 @@ class _Run:
     """The trainings of a plan, and what is known of them."""
 
     def __init__(
-        self, claims: Claims, setting: WholePhotos, plan: Plan, splits: int, pool: Executor | None
+        self, claims: Claims, setting: WholePhotos, plan: ClaimsPlan, splits: int, pool: Executor | None
     ) -> None:
         self.claims, self.setting, self.plan, self.pool = claims, setting, plan, pool
         self.chosen = {name: claims.claims[name] for name in plan.names if name not in setting.excluded}
@@ -238,7 +246,7 @@ class _Run:
 
 
 def run_whole(
-    claims: Claims, setting: WholePhotos, plan: Plan, splits: int, pool: Executor | None = None
+    claims: Claims, setting: WholePhotos, plan: ClaimsPlan, splits: int, pool: Executor | None = None
 ) -> WholeResults:
     """The results of the claims of a plan, in its order, each with the first network of its list. Writes
     OUTPUT/whole.json after each claim, with all claims before it, and keeps a record of each training, with

@@ -54,7 +54,7 @@ HELD_OUT, TEST, OTHER = "held-out classes", "test classes", "photos of another k
 
 
 @dataclass(frozen=True)
-class Plan:
+class LadderPlan:
     """What the ladder compares. sizes: pixels per side of the frozen rungs. group_of: the group of a class
     (splits.py). loss: of linear.py and tail.py. head: the published method of head.py; None: without that
     rung. adapt: with the rung of tail.py. ship: train what is written on all labelled classes. other:
@@ -121,7 +121,7 @@ class _Classes(NamedTuple):
     other: Int64[np.ndarray, "_"]
 
 
-def ladder(photos: Path, output: Path, plan: Plan, labels: str = FOLDERS) -> Result:
+def ladder(photos: Path, output: Path, plan: LadderPlan, labels: str = FOLDERS) -> Result:
     """Measures all rungs on the photos of a folder and writes the chosen model to `output`/model.
 
     labels: folders, or the path of a CSV (frozen/labels.py). Features are kept in `output`/features. The

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from unseen.data.positions import PositionMap, Positions, QueryMatches
-from unseen.evaluation.analysis.positions import CONFIDENCE
+from unseen.evaluation.analysis.object_shares import CONFIDENCE
 from unseen.report.dataset import DataSet
 from unseen.report.heat_maps import data_uri
 from unseen.report.words import percent, span

@@ -9,7 +9,7 @@ from unseen.data.ingest.settings import PartsSource
 from unseen.data.ingest.sources import parts
 from unseen.data.positions import PositionMap, Positions, write
 from unseen.evaluation.analysis.analyze import AnalyzedNetwork, numbers
-from unseen.evaluation.analysis.positions import coverage, object_share_rows, object_shares
+from unseen.evaluation.analysis.object_shares import coverage, object_share_rows, object_shares
 
 SMALL = PartsSource(train_classes=4, test_classes=4, images_per_class=4)
 WHOLE = (0.0, 0.0, 1.0, 1.0)

@@ -16,7 +16,7 @@ from unseen.evaluation.record import Record, Run
 from unseen.evaluation.statistics.better import Family, Verdict, decide
 from unseen.experiments.ladder import ladder as module
 from unseen.experiments.ladder.head import HeadTrainer
-from unseen.experiments.ladder.ladder import Plan, Rung, ladder
+from unseen.experiments.ladder.ladder import LadderPlan, Rung, ladder
 from unseen.frozen import pictures
 from unseen.frozen import tail as adapt
 from unseen.frozen.embedder import Embedder
@@ -56,7 +56,7 @@ def test_evaluates_rungs_on_classes_that_chose_nothing(
 ) -> None:
     on_torch = TorchCounter()
     monkeypatch.setattr(module, "tile_counter", lambda: on_torch)
-    result = ladder(photos, tmp_path / "out", Plan(network, (32, 48), adapt=False))
+    result = ladder(photos, tmp_path / "out", LadderPlan(network, (32, 48), adapt=False))
     assert [(rung.name, rung.size) for rung in result.rungs][:2] == [("frozen", 32), ("frozen", 48)]
     test = sorted(result.split.test)
     assert len(test) == 10
@@ -90,7 +90,7 @@ def test_writes_the_rung_that_held_out_classes_choose(
 ) -> None:
     decide_by(monkeypatch, BETTER if ahead else BETTER | {"low": -0.01})
     output = tmp_path / "out"
-    result = ladder(photos, output, Plan(network, (32,), head=None, adapt=False, ship=ship))
+    result = ladder(photos, output, LadderPlan(network, (32,), head=None, adapt=False, ship=ship))
     assert result.chosen.name == ("linear" if ahead else "frozen")
     assert result.rungs[1].outcome == ("distinct over these classes" if ahead else "open")
     about = json.loads((output / "model/network.json").read_text())
@@ -145,7 +145,7 @@ def test_writes_network_and_head_as_a_trained_model(
 ) -> None:
     choose(monkeypatch, "head")
     output = tmp_path / "out"
-    result = ladder(photos, output, Plan(network, (64,), head=method, adapt=False, ship=ship))
+    result = ladder(photos, output, LadderPlan(network, (64,), head=method, adapt=False, ship=ship))
     assert [rung.name for rung in result.rungs] == ["frozen", "linear", "head"]
     assert result.chosen.name == "head"
     assert result.chosen.steps in (1, 2)
@@ -168,7 +168,7 @@ def test_writes_the_network_with_adapted_layers(
 ) -> None:
     choose(monkeypatch, "adapt")
     output = tmp_path / "out"
-    result = ladder(photos, output, Plan(network, (32,), head=None, ship=ship))
+    result = ladder(photos, output, LadderPlan(network, (32,), head=None, ship=ship))
     assert [rung.name for rung in result.rungs] == ["frozen", "linear", "adapt"]
     assert result.chosen.name == "adapt"
     about = json.loads((output / "model/network.json").read_text())["adapted"]
@@ -187,8 +187,8 @@ def test_measures_every_rung_on_photos_of_another_kind(
 ) -> None:
     other = save_products(tmp_path / "other", 4, 3, first=50)
     choose(monkeypatch, "linear")
-    plain = ladder(photos, tmp_path / "plain", Plan(network, (32,), head=None))
-    result = ladder(photos, tmp_path / "out", Plan(network, (32,), head=None, other=other, ship=True))
+    plain = ladder(photos, tmp_path / "plain", LadderPlan(network, (32,), head=None))
+    result = ladder(photos, tmp_path / "out", LadderPlan(network, (32,), head=None, other=other, ship=True))
     files = sorted(other.glob("*/*.png"))
     names = [path.parent.name for path in files]
     for rung, without in zip(result.rungs, plain.rungs, strict=True):
@@ -211,9 +211,9 @@ def test_refuses_photos_of_another_kind_that_are_the_same(
     photos: Path, network: Network, tmp_path: Path
 ) -> None:
     with pytest.raises(UserError, match=r"0\.png is also one of the first photos"):
-        ladder(photos, tmp_path / "out", Plan(network, (32,), other=photos))
+        ladder(photos, tmp_path / "out", LadderPlan(network, (32,), other=photos))
     with pytest.raises(UserError, match=r"No photo of .* has a label"):
-        ladder(photos, tmp_path / "out", Plan(network, (32,), other=photos / "product 00"))
+        ladder(photos, tmp_path / "out", LadderPlan(network, (32,), other=photos / "product 00"))
 
 
 def test_refuses_an_unknown_head_before_the_network_runs(
@@ -221,7 +221,7 @@ def test_refuses_an_unknown_head_before_the_network_runs(
 ) -> None:
     monkeypatch.setattr(Embedder, "__call__", None)
     with pytest.raises(UserError, match="no method gps"):
-        ladder(photos, tmp_path / "out", Plan(network, (32,), head="gps"))
+        ladder(photos, tmp_path / "out", LadderPlan(network, (32,), head="gps"))
 
 
 @pytest.mark.slow
@@ -236,8 +236,8 @@ def test_features_are_computed_once(
         return call(self, pictures, label)
 
     monkeypatch.setattr(Embedder, "__call__", counted)
-    first = ladder(photos, tmp_path / "out", Plan(network, (32,), head=None))
-    second = ladder(photos, tmp_path / "out", Plan(network, (32, 48), head=None))
+    first = ladder(photos, tmp_path / "out", LadderPlan(network, (32,), head=None))
+    second = ladder(photos, tmp_path / "out", LadderPlan(network, (32, 48), head=None))
     assert counts == [60, 60]
     assert second.rungs[0].test == first.rungs[0].test
 
@@ -323,14 +323,14 @@ def test_refuses_too_few_classes_before_a_picture_is_read(
     few = save_products(tmp_path / "few", 15, 2)
     monkeypatch.setattr(pictures, "outcomes", None)
     with pytest.raises(UserError, match=f"The photos of {few} have 15 classes; .* needs 16"):
-        ladder(few, tmp_path / "out", Plan(network, (32,)))
+        ladder(few, tmp_path / "out", LadderPlan(network, (32,)))
 
 
 def test_refuses_photos_without_labels_and_damaged_photos(
     photos: Path, network: Network, tmp_path: Path
 ) -> None:
     with pytest.raises(UserError, match=r"No photo of .* has a label"):
-        ladder(photos / "product 00", tmp_path / "out", Plan(network, (32,)))
+        ladder(photos / "product 00", tmp_path / "out", LadderPlan(network, (32,)))
     (photos / "product 00/0.png").write_bytes(b"no picture")
     with pytest.raises(UserError, match=r"0\.png cannot be read"):
-        ladder(photos, tmp_path / "out", Plan(network, (32,)))
+        ladder(photos, tmp_path / "out", LadderPlan(network, (32,)))

@@ -10,7 +10,7 @@ from unseen.data.splits import Split
 from unseen.evaluation.curve import Rate
 from unseen.evaluation.decision import NEAREST, RULES, WHITENED, LeftOut, choose, left_out
 from unseen.experiments.ladder import products as module
-from unseen.experiments.ladder.ladder import Plan, Result, Rung
+from unseen.experiments.ladder.ladder import LadderPlan, Result, Rung
 from unseen.experiments.ladder.products import KINDS, Catalog, Products, products
 from unseen.frozen.network import Network
 
@@ -64,6 +64,6 @@ def test_one_class_has_no_wrong_product() -> None:
 def test_a_network_that_does_not_distinguish_the_classes_is_named(right: float, words: str) -> None:
     measured = Products(NEAREST, Rate(right, None, None), {})
     rung = Rung("frozen", 32, 0, 0.1, {}, 1.0, products=measured)
-    warning = _warning(Result([rung], rung, Split(frozenset(), ())), Plan(Network("net"), (32,)))
+    warning = _warning(Result([rung], rung, Split(frozenset(), ())), LadderPlan(Network("net"), (32,)))
     assert bool(warning) is bool(words)
     assert re.search(words, warning or "")

@@ -23,8 +23,8 @@ from unseen.methods.build import initial_method
 from unseen.methods.explain import transport
 from unseen.methods.explain.contribution import contributions
 from unseen.methods.method import Outputs
-from unseen.training.export import positions as module
-from unseen.training.export.positions import choose_queries, export_positions
+from unseen.training.export import position_maps as module
+from unseen.training.export.position_maps import choose_queries, export_positions
 
 TRAIN, TEST, CLASSES = 4, 24, 6
 
