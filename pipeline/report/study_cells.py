@@ -7,6 +7,8 @@ from unseen.experiments.printed.model import PLAIN, Number
 from unseen.report.comparison import Pair
 from unseen.report.words import name_of
 
+IMAGENET = "imagenet_top_1"  # as printed
+COSTS = ("million_parameters", "gflops", IMAGENET)  # of networks
 OF_HISTORY = ("gradient_covariance", "direction_covariance")  # means over the steps of a training
 
 
@@ -134,4 +136,4 @@ def outcome_of(pair: Pair) -> str:
 
 def is_plain(metric: str) -> bool:
     """Whether a metric is not a share."""
-    return metric in PLAIN or metric in OF_HISTORY
+    return metric in (*PLAIN, *OF_HISTORY, *COSTS)

@@ -16,7 +16,7 @@ from pathlib import Path
 from unseen.experiments.printed.model import names as papers
 from unseen.report.comparison import Pair
 from unseen.report.report_data import ReportData
-from unseen.report.study_cells import Cell, Column, Line, StudyTable, is_plain, outcome_of
+from unseen.report.study_cells import COSTS, IMAGENET, Cell, Column, Line, StudyTable, is_plain, outcome_of
 from unseen.report.study_files import write
 from unseen.report.study_table import study_table
 from unseen.report.words import name_of
@@ -169,9 +169,9 @@ def _lines(table: StudyTable) -> dict[str, Line]:
 
 
 def _sides(table: StudyTable, column: Column) -> tuple[str, ...]:
-    if column.printed_for:
+    if column.printed_for or column.metric == IMAGENET:
         return ("paper",)
-    return ("paper", "ours") if table.is_printed else ("ours",)
+    return ("paper", "ours") if table.is_printed or column.metric in COSTS else ("ours",)
 
 
 def _places(table: StudyTable) -> list[PlacedColumn]:

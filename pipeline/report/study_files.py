@@ -47,7 +47,8 @@ def _figures(form: Form, rows: DataSet) -> Iterator[Figure]:
                 m: h for m, h in rows.histories.items() if any(metric in row for run in h for row in run)
             }
             if known:
-                chart = training.validation(known, rows.positions, metric, "file", _steps_of_epoch(rows))
+                epoch = training.steps_of_epoch(rows)
+                chart = training.validation(known, rows.positions, metric, "file", epoch)
                 yield with_legend(chart.figure)
     elif form == "histograms":
         yield from (with_legend(chart.figure) for chart in similarity.content(rows)["figures"])
@@ -67,13 +68,6 @@ def _figures(form: Form, rows: DataSet) -> Iterator[Figure]:
     elif form == "gallery":
         for method in rows.report_data.methods:
             yield picture_grid(method, list(_retrieved(rows, method)))
-
-
-def _steps_of_epoch(rows: DataSet) -> dict[str, float]:
-    """Training images / images of a batch, of each row."""
-    images = rows.shards.manifest["counts"]["train"]["images"]
-    batches = {run.method: run.recipe["recipe"]["batch"] for run in rows.runs()}
-    return {m: images / (batch["classes"] * batch["images_per_class"]) for m, batch in batches.items()}
 
 
 def _maps(rows: DataSet, positions: Positions) -> Iterator[Sequence[Tile]]:

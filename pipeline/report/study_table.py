@@ -20,6 +20,7 @@ from unseen.report.joint_intervals import joint_intervals
 from unseen.report.recipes import text
 from unseen.report.report_data import ReportData
 from unseen.report.study_cells import Column, Gain, Line, Point, Rank, StudyTable
+from unseen.report.study_costs import with_costs
 from unseen.report.study_lines import (
     Numbers,
     columns_of,
@@ -48,11 +49,12 @@ def study_table(report_data: ReportData, dataset: str, study: StudyInputs) -> St
         lines = own_lines(table, study, columns)
     is_of_ensembles = all((dataset, row.method) in report_data.ensembles for row in study.rows)
     verdicts = {} if is_of_ensembles else compare_rows(report_data, dataset, summary, study, table.by_seed)
+    columns_with_costs, lines_with_costs = with_costs(table, study, columns, lines)
     return StudyTable(
         study,
         dataset,
-        columns=columns,
-        lines=lines,
+        columns=columns_with_costs,
+        lines=lines_with_costs,
         ranks=rank_correlations(columns, lines, study.metric),
         points=points_of(table, study, printed, columns),
         is_printed=bool(printed),

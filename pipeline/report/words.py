@@ -13,6 +13,8 @@ _NAMES = {
     "r_precision": "R-precision",
     "grad_norm": "gradient norm",
     "lr": "learning rate",
+    "gflops": "GFLOPs",
+    "imagenet_top_1": "ImageNet top-1",
     "selected": "selected",
     "last": "last iterate",
     "approximate": "with the approximate index",

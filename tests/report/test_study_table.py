@@ -15,9 +15,11 @@ from unseen.evaluation.statistics.better import holm
 from unseen.experiments.catalogue import printed as printed_rows
 from unseen.experiments.catalogue import studies
 from unseen.experiments.printed.model import Number
+from unseen.methods.settings import Cost
 from unseen.report.comparison import control_of
 from unseen.report.report_data import ReportData
 from unseen.report.study_cells import Cell, Column, Line, Ours, Point, StudyTable, outcome_of
+from unseen.report.study_document import write_document
 from unseen.report.study_figures import charts
 from unseen.report.study_files import write
 from unseen.report.study_lines import Numbers, printed_lines, printed_of
@@ -294,6 +296,36 @@ def test_one_axis_gives_a_line_per_series() -> None:
     assert "a: 1 1.00, 2 2.00, 64 64.00; b: 1 1.00" in chart
     assert ">64<" in chart, "each value of the axis has a tick"
     assert charts(grid_table({}, points), "x") == []
+
+
+def test_printed_costs_of_networks_are_columns_beside_ours(
+    study_inputs: ReportData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second, *_ = study_inputs.methods
+    names = {first: "resnet50.tv_in1k", second: "resnet18"}
+    monkeypatch.setattr(
+        Numbers,
+        "recipe",
+        lambda self, method: {"backbone": {"name": names.get(method, "vit")}, "input": {"size": 224}},
+    )
+    study = study_inputs.studies[0].model_copy(update={"paper": "irt", "item": "table 1", "table": None})
+    costs = {"cub": {method: Cost(parameters=24_600_000, flops=8_240_000_000) for method in (first, second)}}
+    table = study_table(replace(study_inputs, costs=costs), "cub", study)
+    titles = [column.title for column in table.columns]
+    assert titles[-3:] == ["million parameters", "GFLOPs", "ImageNet top-1"]
+    printed = [
+        [cell.printed.text if cell.printed else "" for cell in line.cells[-3:]] for line in table.lines
+    ]
+    assert printed == [["23", "8.3", "76.2"], ["", "", ""], ["", "", ""], ["", "", ""]]
+    ours = [[cell.ours.value if cell.ours else None for cell in line.cells[-3:]] for line in table.lines]
+    assert ours == [[24.6, 8.24, None], [24.6, 8.24, None], [None] * 3, [None] * 3]
+    write_document([table], tmp_path)
+    text = (tmp_path / "table.csv").read_text(encoding="utf-8")
+    assert "cub GFLOPs printed" in text
+    assert text.splitlines()[1].count("8.3") == 1
+    eighth = study_table(study_inputs, "cub", study.model_copy(update={"item": "table 8"}))
+    assert [column.title for column in eighth.columns][-1:] == ["GFLOPs"]
+    assert not any("GFLOPs" in column.title for column in table_of(study_inputs, "cub").columns)
 
 
 def test_gains_are_relative_to_the_baseline(study_inputs: ReportData, tmp_path: Path) -> None:
