@@ -37,15 +37,18 @@ def test_every_study_with_rows_has_a_caption() -> None:
 @pytest.mark.parametrize("name", STUDIES)
 def test_rows_have_the_conditions_of_the_caption(name: str) -> None:
     item, stated = STUDIES[name], dict(CAPTIONS[name])
-    label = stated.pop("rows", None)
-    methods = [entry.method for entry in entries(item) if label in (None, entry.label)]
-    assert methods, label
+    label, others = stated.pop("rows", None), stated.pop("others", {})
     if axes := stated.pop("axes", None):
         assert list(item.study.numeric_axes) == axes
-    params = definitions(Params(ROOT / "params.yaml"), *methods)
-    for dataset in item.study.datasets:
-        of_rows = [conditions(resolve(params, dataset, method)) for method in methods]
-        for field, value in stated.items():
-            expected = value[dataset] if isinstance(value, dict) else value
-            wanted = set(expected) if isinstance(expected, list) else {expected}
-            assert {row[field] for row in of_rows} == wanted, f"{field} on {dataset}"
+    if figures := stated.pop("figures", None):
+        assert list(item.study.figures) == figures
+    for rows, of_rows in ((label, stated), *others.items()):
+        methods = [entry.method for entry in entries(item) if rows in (None, entry.label)]
+        assert methods, rows
+        params = definitions(Params(ROOT / "params.yaml"), *methods)
+        for dataset in item.study.datasets:
+            resolved = [conditions(resolve(params, dataset, method)) for method in methods]
+            for field, value in of_rows.items():
+                expected = value[dataset] if isinstance(value, dict) else value
+                wanted = set(expected) if isinstance(expected, list) else {expected}
+                assert {row[field] for row in resolved} == wanted, f"{rows}: {field} on {dataset}"
