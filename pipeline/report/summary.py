@@ -62,19 +62,11 @@ class Summary:
 
 @dataclass(frozen=True)
 class Best:
-    """The method with the highest `metric`. `overlapping`: the methods whose interval overlaps with its
-    interval.
-    """
+    """The method with the highest `metric`."""
 
     method: str
     metric: str
     value: Value
-    overlapping: tuple[str, ...]
-
-    @property
-    def clear(self) -> bool:
-        """Whether its interval lies above all others."""
-        return not self.overlapping and self.value.low is not None
 
 
 def summarize(
@@ -108,7 +100,7 @@ def summarize(
 def best_method(summary: Summary, metric: str) -> Best | None:
     """The selected network with the highest `metric`, None if no method has the metric.
 
-    Of equal values the first in the order of the run is the best; it is not clear.
+    Of equal values the first in the order of the run is the best.
     """
     values = [
         (method, value) for method in summary.methods if (value := summary.of(method, metric)) is not None
@@ -116,12 +108,7 @@ def best_method(summary: Summary, metric: str) -> Best | None:
     if not values:
         return None
     best, highest = max(values, key=lambda pair: pair[1].value)
-    overlapping = tuple(
-        method
-        for method, value in values
-        if method != best and (highest.low is None or value.high is None or highest.low <= value.high)
-    )
-    return Best(best, metric, highest, overlapping)
+    return Best(best, metric, highest)
 
 
 def own_metrics(file: Mapping[str, Any]) -> list[str]:

@@ -1,4 +1,4 @@
-"""Means over seeds, and clear best methods."""
+"""Means over seeds, and the best method."""
 
 import math
 
@@ -12,23 +12,11 @@ def metrics(value: float, half_width: float) -> dict[str, float]:
     return {"map_at_r": value, **interval, "queries": 10}
 
 
-@pytest.mark.parametrize(("half_width", "overlapping"), [(0.04, ()), (0.06, ("b",)), (0.2, ("b", "c"))])
-def test_best_is_clear_only_without_overlap(half_width: float, overlapping: tuple[str, ...]) -> None:
-    runs = [("c", metrics(0.2, half_width)), ("a", metrics(0.5, half_width)), ("b", metrics(0.4, half_width))]
-    best = best_method(summarize(runs, ("a", "b", "c")), "map_at_r")
+def test_the_best_method_has_the_highest_value_and_of_equal_values_is_the_first() -> None:
+    runs = [(name, metrics(value, 0.1)) for name, value in (("c", 0.2), ("a", 0.5), ("b", 0.5))]
+    best = best_method(summarize(runs, ("c", "a", "b")), "map_at_r")
     assert best is not None
-    assert (best.method, best.overlapping, best.clear) == ("a", overlapping, not overlapping)
-
-
-def test_a_tie_or_a_missing_interval_is_never_clear() -> None:
-    tie = best_method(summarize([("a", metrics(0.5, 0.0)), ("b", metrics(0.5, 0.0))], ("a", "b")), "map_at_r")
-    assert tie is not None
-    assert not tie.clear
-    without_interval = best_method(
-        summarize([("a", {"map_at_r": 0.9}), ("b", {"map_at_r": 0.1})], ("a", "b")), "map_at_r"
-    )
-    assert without_interval is not None
-    assert not without_interval.clear
+    assert (best.method, best.metric, best.value.value) == ("a", "map_at_r", 0.5)
     assert best_method(summarize([("a", {"map_at_r": 0.9})], ("a",)), "recall_at_1") is None
 
 

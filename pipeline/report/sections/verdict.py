@@ -67,7 +67,9 @@ def _best(summary: Summary, best: Best, lead: Lead | None) -> Markup:
     if not others:
         return text
     if lead is None:
-        return text + Markup(" {}").format(_by_intervals(best))
+        return text + Markup(" The methods are not compared: {} has no values of queries by class.").format(
+            name_of(best.metric)
+        )
     if len(lead) == 1:
         ((other, verdict),) = lead.items()
         text += Markup(" <b>{}</b> has {}; the difference is {} points {}.").format(
@@ -88,10 +90,3 @@ def _best(summary: Summary, best: Best, lead: Lead | None) -> Markup:
             needed=DECIDABLE,
         )
     return text
-
-
-def _by_intervals(best: Best) -> str:
-    """For a metric without per-query values, which allow no paired comparison."""
-    if best.overlapping:
-        return f"Its interval overlaps with that of {listed(best.overlapping)}."
-    return "Its interval lies above all others." if best.clear else ""
