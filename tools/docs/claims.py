@@ -186,8 +186,15 @@ def _whole_photos(
         f"CPU hours at commit {(results.commit or 'unknown')[:12]}."
     )
     yield ""
+    below = [
+        name
+        for name, claim in judged.items()
+        if claim.metric in OF_CLASSES and _weaker_is_below(claim, results.claims[name].cells, results.floors)
+    ]
+    decided = [name for name in below if states[name] in ("confirmed", "refuted")]
     yield (
-        f"{len(judged)} of {len(states)} claims: {_counts({name: states[name] for name in judged})}. "
+        f"{len(judged)} of {len(states)} claims: {_counts({name: states[name] for name in judged})}"
+        f"{f'; {len(decided)} of the decided ones with the weaker arm below the floor' if decided else ''}. "
         "[The others](#claims-that-were-not-run) were not run in this setting."
     )
     yield ""
@@ -209,14 +216,10 @@ def _whole_photos(
             _number(claim, second),
         )
         source = f"{_PAPERS[claim.paper]}, {claim.item}"
-        row = (name, source, claim.statement, states[name], *values, floor, results.data, frozen[name])
+        verdict = f"{states[name]}, weaker arm below the floor" if name in below else states[name]
+        row = (name, source, claim.statement, verdict, *values, floor, results.data, frozen[name])
         yield f"| {' | '.join(row)} |"
     yield ""
-    below = [
-        name
-        for name, claim in judged.items()
-        if claim.metric in OF_CLASSES and _weaker_is_below(claim, results.claims[name].cells, results.floors)
-    ]
     if below:
         yield (
             f"The weaker arm of {len(below)} claims is below the floor: {', '.join(below)}. These steps may "

@@ -154,7 +154,7 @@ def ladder(
 @click.option(
     "--splits",
     type=click.IntRange(1),
-    default=2,
+    default=4,
     show_default=True,
     help="With --whole: divisions of the classes of each set.",
 )
