@@ -25,11 +25,12 @@ import numpy as np
 import torch
 from timing import Ratio, save
 
-from unseen.cli.ladder import measured_rungs
+from unseen.cli.ladder import groups_of, measured_rungs
 from unseen.data.ingest.settings import PartsSource
 from unseen.data.ingest.sources import parts
 from unseen.experiments.claims.claim import claims
 from unseen.experiments.ladder import ladder as module
+from unseen.experiments.ladder.ladder import LadderPlan
 from unseen.frozen.linear import LinearTrainer
 from unseen.frozen.network import Network
 from unseen.runtime.files import write_json
@@ -66,10 +67,10 @@ def main() -> int:
         network = Network(about.name, file, about.size, statistics, dict(about.arguments))
         for split in [options.split] if options.split else SPLITS:
             output = options.work / name
-            settings = {"network": network, "sizes": (about.size,), "other": other}
-            sys.stdout.write(
-                measured_rungs(options.photos, output, "folders", SPLITS[split], False, settings)
-            )
+            groups = SPLITS[split]
+            group_of = None if groups is None else groups_of(groups)
+            plan = LadderPlan(network, (about.size,), group_of=group_of, other=other)
+            sys.stdout.write(measured_rungs(options.photos, output, plan, "folders", False))
             content = json.loads((output / "ladder.json").read_text(encoding="utf-8"))
             keep(options.work / "results.json", f"{name} {split}", content)
     return 0

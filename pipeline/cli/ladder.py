@@ -14,7 +14,6 @@ from unseen.evaluation.statistics.better import Comparison
 from unseen.evaluation.unknown import percent
 from unseen.experiments.ladder.ladder import LadderPlan, Result, ladder
 from unseen.experiments.ladder.picture import Panel, picture
-from unseen.frozen.network import default_network
 from unseen.runtime.errors import UserError
 from unseen.runtime.files import atomic_file, write_json
 from unseen.runtime.text import aligned
@@ -22,18 +21,9 @@ from unseen.runtime.text import aligned
 RESULT, PICTURE, PAGE = "ladder.json", "ladder.svg", "ladder.html"
 
 
-def measured_rungs(
-    photos: Path, output: Path, labels: str, groups: Path | None, as_json: bool, settings: dict[str, Any]
-) -> str:
+def measured_rungs(photos: Path, output: Path, plan: LadderPlan, labels: str, as_json: bool) -> str:
     """Measures the rungs, writes ladder.json, ladder.svg and ladder.html into OUTPUT, and returns the table
-    or JSON.
-
-    settings: fields of LadderPlan; without `network` the default one. Raises UserError as `ladder` does, and
-    for a CSV of groups that cannot be read.
-    """
-    group_of = None if groups is None else groups_of(groups)
-    network = settings["network"] or default_network()
-    plan = LadderPlan(**settings | {"network": network, "group_of": group_of})
+    or JSON. Raises UserError as `ladder` does."""
     result = ladder(photos, output, plan, labels)
     content: dict[str, Any] = {
         "network": plan.network.name,

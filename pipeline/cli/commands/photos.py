@@ -112,20 +112,24 @@ def ladder(
     On one core, 1,600 photos of 128 pixels take 1 to 2 minutes without `adapt` and 5 with it; 800 photos of
     both default sizes take 8.
     """
-    from unseen.cli.ladder import measured_rungs
+    from unseen.cli.ladder import groups_of, measured_rungs
+    from unseen.experiments.ladder.ladder import LadderPlan
+    from unseen.frozen.network import default_network
 
-    network = network_of(**options)
-    sizes = (options["size"],) if options["size"] else sizes
-    method = None if head == "none" else head
-    plan: dict[str, Any] = {
-        "network": network,
-        "sizes": sizes,
-        "test_share": test_share,
-        "loss": loss,
-        "head": method,
-    }
-    plan |= {"adapt": adapt, "seed": seed, "ship": ship, "other": other, "other_labels": other_labels}
-    sys.stdout.write(measured_rungs(photos, output, labels, groups, as_json, plan))
+    plan = LadderPlan(
+        network_of(**options) or default_network(),
+        (options["size"],) if options["size"] else sizes,
+        test_share=test_share,
+        seed=seed,
+        group_of=None if groups is None else groups_of(groups),
+        loss=loss,
+        head=None if head == "none" else head,
+        adapt=adapt,
+        ship=ship,
+        other=other,
+        other_labels=other_labels,
+    )
+    sys.stdout.write(measured_rungs(photos, output, plan, labels, as_json))
 
 
 @click.command(
