@@ -9,22 +9,62 @@ from unseen.config.command import literal
 from unseen.config.document import Params
 from unseen.config.inputs import Inputs, TrainInputs, parse_inputs, path_of
 from unseen.config.layers import Layers, flat
+from unseen.config.resolve import settings, sweep_settings
+from unseen.config.stages import EnsembleBlock
 from unseen.experiments.catalogue import definitions
+from unseen.experiments.folds.members import fold
 from unseen.experiments.plan.modules import modules_of
+from unseen.experiments.sweep.space import draw, trial_layers
 from unseen.runtime.code import code_of
+from unseen.runtime.errors import UserError
+from unseen.runtime.setting_names import suggestion
 from unseen.runtime.stage import PACKAGE
 from unseen.runtime.text import aligned
 
+HEAD, ARM = "head", "arm"  # in place of a data set
 
-def recipe(params: Params, dataset: str, method: str) -> str:
+
+def recipe(
+    params: Params, dataset: str, method: str, model: int | None = None, trial: int | None = None
+) -> str:
     """The resolved recipe as lines of field, value and origin. The origin is file and line, or `default` for
-    a published default.
+    a published default. model: of the folds of `ensemble`. trial: of the sweep of the method, from 1.
 
-    Raises UserError for an unknown name and an incorrect value.
+    dataset `head`: the method on a frozen network; `arm`: an arm of the claims. Raises UserError for an
+    unknown name or number, and an incorrect value.
     """
-    layers = definitions(params, method, datasets=(dataset,)).layers(dataset, method)
+    layers = _layers(params, dataset, method, model, trial)
     lines = list(_lines(layers, layers.recipe().model_dump(mode="json")))
     return "\n".join(aligned(lines))
+
+
+def _layers(params: Params, dataset: str, method: str, model: int | None, trial: int | None) -> Layers:
+    if dataset in (HEAD, ARM):
+        from unseen.experiments.claims.claim import claims
+        from unseen.frozen.head import head
+
+        if dataset == HEAD:
+            return head(method)
+        known = claims()
+        if method not in known.arms:
+            remedy = f"{suggestion(method, known.arms)}docs/claims.md lists the arms."
+            raise UserError(f"There is no arm {method}.", remedy)
+        like, changes = known.arm(method)
+        return head(like, changes=changes)
+    known_names = definitions(params, method, datasets=(dataset,))
+    layers = known_names.layers(dataset, method)
+    if model is not None:
+        folds = settings(params, "ensemble", EnsembleBlock).folds
+        if model not in folds:
+            raise UserError(f"There is no model {model}.", f"ensemble.folds has {literal(list(folds))}.")
+        return fold(layers, model, len(folds))
+    if trial is not None:
+        sweep = sweep_settings(known_names, method)
+        every = trial_layers(known_names, dataset, method, sweep, draw(sweep))
+        if trial > len(every):
+            raise UserError(f"There is no trial {trial} of {method}.", f"Its sweep has {len(every)} trials.")
+        return every[trial - 1]
+    return layers
 
 
 def difference(dataset: str, method: str, revision: str) -> str:

@@ -9,6 +9,7 @@ from unittest.mock import Mock
 import pytest
 
 from tests.params import project, resolve
+from unseen.cli.recipe import recipe as printed_recipe
 from unseen.config.command import field_origins
 from unseen.config.definitions import Definitions
 from unseen.config.document import Params
@@ -25,6 +26,7 @@ from unseen.frozen.maps import Trunk
 from unseen.frozen.trunk import Layout
 from unseen.networks.backbone import Backbone
 from unseen.runtime.errors import UserError
+from unseen.runtime.stage import ROOT
 
 PARAMS = """\
 run: {datasets: [tiny], methods: [mine], seeds: [0]}
@@ -193,8 +195,8 @@ CASES = [
     Case(run(SPLIT, "ms"), "dim", 32, r"params\.yaml:28, datasets\.cifar10\.recipe"),
     Case(run("cifar10", "ms"), "training.protocol", "selected", ""),
     # a trial and a fold, of a method of the run and of a row
-    Case(trial_of("tiny", "mine"), "training.iterations", 100, "a trial gives no valid recipe"),
-    Case(trial_of("cub", ROW), "training.protocol", "selected", "a trial gives no valid recipe"),
+    Case(trial_of("tiny", "mine"), "training.iterations", 100, "a trial"),
+    Case(trial_of("cub", ROW), "training.protocol", "selected", "a trial"),
     Case(trial_of("parts", "gsp"), "backbone.arguments", {}, ""),
     Case(trial_of("parts", "gsp"), "backbone.pretrained", False, rf"{PUBLISHED}/datasets/parts\.yaml:\d+"),
     Case(fold_of("parts", "gsp"), "training.fold", {"model": 2, "folds": 4}, ""),
@@ -361,3 +363,43 @@ def test_an_error_about_a_recipe_names_where_to_change_it(known: Definitions) ->
     place = rf"in the recipe of the row, study {ROW[:11]} \(pipeline/recipes/studies/crt\.yaml:\d+\)"
     assert re.search(rf"Change it {place}: batch\.classes: 8$", remedy(ROW))
     assert remedy("unknown") == "Set batch.classes=8."
+
+
+@pytest.mark.parametrize(
+    ("names", "field", "place"),
+    [
+        (
+            ("parts", "gsp", None, 2),
+            "transport_ratio: 0.3",
+            "sweep.gsp.space: {'pooling.transport_ratio': 0.3}",
+        ),
+        (("parts", "ms", 3, None), "model: 3", "Model 3 of 4 folds"),
+        (("head", "gsp", None, None), "initialization: chance", "The setting of heads"),
+        (("arm", "crt-average", None, None), "transform: average", "The head of crt"),
+    ],
+)
+def test_the_recipe_of_a_trial_fold_head_and_arm_is_printed_with_its_places(
+    names: tuple[str, str, int | None, int | None], field: str, place: str
+) -> None:
+    lines = [
+        " ".join(line.split()) for line in printed_recipe(Params(ROOT / "params.yaml"), *names).splitlines()
+    ]
+    (line,) = [line for line in lines if line.startswith(field)]
+    assert line.endswith(place)
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        (("parts", "gsp", None, 4), "There is no trial 4 of gsp.\n  Its sweep has 3 trials."),
+        (("parts", "ms", 5, None), "There is no model 5.\n  ensemble.folds has "),
+        (("head", "gps", None, None), "There is no method gps.\n  Did you mean gsp"),
+        (("arm", "crt-averge", None, None), "There is no arm crt-averge.\n  Did you mean crt-average"),
+    ],
+)
+def test_an_unknown_trial_fold_head_or_arm(
+    names: tuple[str, str, int | None, int | None], message: str
+) -> None:
+    with pytest.raises(UserError) as caught:
+        printed_recipe(Params(ROOT / "params.yaml"), *names)
+    assert message in str(caught.value)

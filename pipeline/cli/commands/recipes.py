@@ -20,6 +20,10 @@ def _recipe_names(_: click.Context, __: click.Parameter, incomplete: str, kind: 
     examples="""
     unseen recipe parts gsp
     unseen recipe parts gsp --diff HEAD
+    unseen recipe parts gsp --trial 2      of its sweep
+    unseen recipe parts ms --fold 1        of an ensemble
+    unseen recipe head gsp                 on a frozen network
+    unseen recipe arm crt-average          of the claims
     """,
 )
 @click.argument("dataset", shell_complete=partial(_recipe_names, kind="datasets"))
@@ -30,10 +34,13 @@ def _recipe_names(_: click.Context, __: click.Parameter, incomplete: str, kind: 
     metavar="REV",
     help="Print the differences from the recipe and code of a git revision.",
 )
-def recipe(dataset: str, method: str, revision: str | None) -> None:
+@click.option("--fold", type=click.IntRange(1), help="The training of a fold of the ensembles.")
+@click.option("--trial", type=click.IntRange(1), help="A trial of the sweep of the method.")
+def recipe(dataset: str, method: str, revision: str | None, fold: int | None, trial: int | None) -> None:
     """Print every value of a recipe and the line that sets it.
 
-    Outside of a project there is no params.yaml: the recipe is the published one.
+    In place of DATASET, `head` prints METHOD on a frozen network, and `arm` an arm of the claims. Outside of
+    a project there is no params.yaml: the recipe is the published one.
     """
     if revision is not None:
         enter_project()
@@ -44,7 +51,8 @@ def recipe(dataset: str, method: str, revision: str | None) -> None:
         from unseen.cli import recipe as recipes
         from unseen.config.document import Params
 
-        text = recipes.recipe(Params() if in_project() else Params(text=""), dataset, method)
+        params = Params() if in_project() else Params(text="")
+        text = recipes.recipe(params, dataset, method, fold, trial)
     sys.stdout.write(f"{text}\n")
 
 

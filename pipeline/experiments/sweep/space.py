@@ -93,7 +93,14 @@ def shortened(value: float) -> float:
 def trial_recipes(
     definitions: Definitions, dataset: str, method: str, settings: SweepSettings, trials: list[Values]
 ) -> list[Recipe]:
-    """The recipe of each trial. Raises UserError for an invalid value of a field, before the first training.
+    """The recipe of each trial. Raises UserError as `trial_layers` does."""
+    return [layers.recipe() for layers in trial_layers(definitions, dataset, method, settings, trials)]
+
+
+def trial_layers(
+    definitions: Definitions, dataset: str, method: str, settings: SweepSettings, trials: list[Values]
+) -> list[Layers]:
+    """The layers of each trial. Raises UserError for an invalid value of a field, before the first training.
 
     Held-out train classes judge a trial, whatever protocol the recipe has. The length of a trial is
     `iterations` of the sweep, else that of the recipe. It has at least four validations.
@@ -113,16 +120,17 @@ def trial_recipes(
         "training.iterations": iterations,
         "training.validate_every": max(1, min(training.validate_every, math.ceil(iterations / _VALIDATIONS))),
     }
-    recipes = []
+    every = []
     for values in trials:
         # Each axis alone first, so that the message names the field.
         for field, axis in settings.space.items():
             axis_values = {name: values[name] for name in (field, *axis.tied)}
             trial(base, f"{where}: {field} = {values[field]!r}", length, axis_values).recipe()
-        recipes.append(trial(base, f"{where}: {values}", length, values).recipe())
-    return recipes
+        every.append(trial(base, f"{where}: {values}", length, values))
+        every[-1].recipe()
+    return every
 
 
 def trial(base: Layers, where: str, length: Fields, values: Fields) -> Layers:
     """The layers of a trial. where: its name in messages."""
-    return base.plus(dotted(Place(f"{where} gives no valid recipe"), {**length, **values}))
+    return base.plus(dotted(Place(where), {**length, **values}))

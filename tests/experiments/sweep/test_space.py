@@ -192,7 +192,7 @@ def test_a_trial_has_the_length_of_the_sweep_and_four_validations(params: Defini
         (
             "pooling.transport_ration",
             [0.1],
-            r"params\.yaml:\d+: sweep\.gsp\.space: pooling\.transport_ration = 0\.1 .*is not a setting",
+            r"params\.yaml:\d+: sweep\.gsp\.space: pooling\.transport_ration = 0\.1: .*is not a setting",
         ),
         (
             "training.selection_metric",
