@@ -17,8 +17,10 @@ from unseen.experiments.printed.model import names as papers
 from unseen.report.comparison import Pair
 from unseen.report.report_data import ReportData
 from unseen.report.study_cells import COSTS, IMAGENET, Cell, Column, Line, StudyTable, is_plain, outcome_of
+from unseen.report.study_figures import grouped_bars
 from unseen.report.study_files import write
 from unseen.report.study_table import study_table
+from unseen.report.svg import save
 from unseen.report.words import name_of
 from unseen.runtime.names import text_cell
 from unseen.runtime.progress import track
@@ -106,6 +108,8 @@ def write_studies(report_data: ReportData, directory: Path) -> None:
         folder.mkdir(parents=True)
         for table in tables:
             write(table, report_data, folder)
+        if len(tables) > 1 and "bars" in study.figures:
+            save(grouped_bars(tables), folder / "bars")
         write_document(tables, folder)
 
 

@@ -9,7 +9,19 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from unseen.report.study_cells import Column, Gain, Point, StudyTable, is_plain
-from unseen.report.svg import INK, MUTED, PAPER, SERIES, Chart, few_ticks, inline, panel, plain, style_of
+from unseen.report.svg import (
+    INK,
+    MUTED,
+    PAPER,
+    SERIES,
+    Chart,
+    few_ticks,
+    inline,
+    panel,
+    plain,
+    style_of,
+    with_legend,
+)
 from unseen.report.words import name_of
 
 _LOGARITHMIC = 20  # smallest ratio of the ends of a positive axis with a logarithmic scale
@@ -62,6 +74,35 @@ def _bar_chart(table: StudyTable) -> Iterator[tuple[Figure, str]]:
         axes.grid(axis="x", visible=False)
         texts = [f"{label} {cell.ours.value:.2f}" for label, cell in cells if cell.ours is not None]
         yield figure, f"{title}, ours: {'; '.join(texts)}"
+
+
+def grouped_bars(tables: Sequence[StudyTable]) -> Figure:
+    """The bars of all data sets in one figure: a group for each, a bar per row as in the chart of one data
+    set."""
+    study = tables[0].study
+    rows = list(dict.fromkeys(line.label for table in tables for line in table.lines))
+    width = 0.8 / len(rows)
+    names: set[str] = set()
+    with panel(name_of(study.metric), 1.6 + 0.5 * len(rows) * len(tables), 3.0) as (figure, axes):
+        for group, table in enumerate(tables):
+            place = next(n for n, column in enumerate(table.columns) if column.metric == study.metric)
+            for line in table.lines:
+                cell, row = line.cells[place], rows.index(line.label)
+                x = group + (row - (len(rows) - 1) / 2) * width
+                if cell.ours is not None:
+                    label = "_" if line.label in names else plain(line.label)
+                    names.add(line.label)
+                    colour, error = style_of(row)[0], cell.ours.deviation
+                    axes.bar(
+                        x, cell.ours.value, 0.9 * width, yerr=error, color=colour, capsize=3, label=label
+                    )
+                if cell.printed is not None:
+                    axes.plot(x, cell.printed.value, marker="o", color=INK, markerfacecolor=PAPER)
+        axes.set_xticks(range(len(tables)), [plain(table.dataset) for table in tables])
+        axes.set_xlim(-0.6, len(tables) - 0.4)
+        axes.set_ylabel("" if is_plain(study.metric) else "percent")
+        axes.grid(axis="x", visible=False)
+    return with_legend(figure)
 
 
 @contextmanager

@@ -8,6 +8,7 @@ from unittest.mock import Mock
 
 import numpy as np
 import pytest
+from matplotlib.patches import Rectangle
 from scipy.stats import spearmanr, ttest_rel
 
 from unseen.config.inputs import Form, StudyInputs, StudyRowInputs
@@ -19,8 +20,8 @@ from unseen.methods.settings import Cost
 from unseen.report.comparison import control_of
 from unseen.report.report_data import ReportData
 from unseen.report.study_cells import Cell, Column, Line, Ours, Point, StudyTable, outcome_of
-from unseen.report.study_document import write_document
-from unseen.report.study_figures import charts
+from unseen.report.study_document import write_document, write_studies
+from unseen.report.study_figures import charts, grouped_bars
 from unseen.report.study_files import write
 from unseen.report.study_lines import Numbers, printed_lines, printed_of
 from unseen.report.study_table import gains_of, study_table
@@ -296,6 +297,24 @@ def test_one_axis_gives_a_line_per_series() -> None:
     assert "a: 1 1.00, 2 2.00, 64 64.00; b: 1 1.00" in chart
     assert ">64<" in chart, "each value of the axis has a tick"
     assert charts(grid_table({}, points), "x") == []
+
+
+def test_bars_of_several_data_sets_are_in_one_figure(study_inputs: ReportData, tmp_path: Path) -> None:
+    study = study_inputs.studies[0].model_copy(update={"figures": ("bars",)})
+    write_studies(replace(study_inputs, studies=(study,)), tmp_path)
+    assert (tmp_path / "crt-table-8/bars.svg").is_file()
+    assert (tmp_path / "crt-table-8/bars.pdf").is_file()
+    tables = [study_table(study_inputs, dataset, study) for dataset in ("cub", "birds")]
+    (axes,) = grouped_bars(tables).axes
+    bars = [patch for patch in axes.patches if isinstance(patch, Rectangle)]
+    heights = [bar.get_height() for bar in bars]
+    ours = [line.cells[0].ours.value for table in tables for line in table.lines if line.cells[0].ours]
+    assert heights == pytest.approx(ours)
+    middles = [bar.get_x() + bar.get_width() / 2 for bar in bars]
+    assert middles == pytest.approx([-0.3, -0.1, 0.1, 0.3, 0.7, 0.9, 1.1, 1.3])
+    assert [line.get_ydata()[0] for line in axes.lines if line.get_marker() == "o"] == [*map(float, PRINTED)]
+    assert [text.get_text() for text in axes.get_xticklabels()] == ["cub", "birds"]
+    assert len({patch.get_facecolor() for patch in axes.patches}) == 4
 
 
 def test_printed_costs_of_networks_are_columns_beside_ours(
