@@ -38,6 +38,12 @@ def test_a_second_import_name_is_refused(module: str, name: str) -> None:
     assert f"import {name}, not {module.partition('.')[0]}" in process.stderr
 
 
+def test_a_search_imports_no_page() -> None:
+    code = "import sys, unseen_search.indexing, unseen_search.search; print(*sys.modules)"
+    modules = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert [name for name in modules.split() if name.startswith(("unseen.report", "matplotlib"))] == []
+
+
 def test_no_call_has_eight_positional_arguments() -> None:
     """Except the layers of nn.Sequential."""
     calls = [
