@@ -123,6 +123,12 @@ def markdown(results: Results, of_whole: WholeResults) -> str:
     return wrapped("\n".join([*parts, "", *_arms(all_claims), ""]))
 
 
+_IMAGENET = (
+    " Many classes of Caltech-101 are also classes of ImageNet, from whose weights the networks start: their "
+    "floor is high there."
+)
+
+
 def _weaker_is_below(claim: Claim, cells: Sequence[CellResult], floors: Sequence[Floor]) -> bool:
     """Whether the mean of an arm over the cells is below that of the floor."""
     floor = fmean(getattr(each, claim.metric) for each in floors if each.network == claim.networks[0])
@@ -178,7 +184,7 @@ def _whole_photos(
     yield (
         f"- Photos: {results.data} ({results.photos:,} photos of {results.classes} classes, at most "
         f"{results.at_most} of a class). Test classes: {tests}. A verdict holds over the sets; the cells "
-        "show each."
+        f"show each.{_IMAGENET if 'caltech' in sets else ''}"
     )
     yield (
         f"- {seeds} and {divisions}, {places} in all. {steps} steps are early training. "
@@ -216,7 +222,8 @@ def _whole_photos(
             _number(claim, second),
         )
         source = f"{_PAPERS[claim.paper]}, {claim.item}"
-        verdict = f"{states[name]}, weaker arm below the floor" if name in below else states[name]
+        is_weak = name in below and states[name] != "below the floor"
+        verdict = f"{states[name]}, weaker arm below the floor" if is_weak else states[name]
         row = (name, source, claim.statement, verdict, *values, floor, results.data, frozen[name])
         yield f"| {' | '.join(row)} |"
     yield ""
