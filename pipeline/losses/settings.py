@@ -6,7 +6,7 @@ constants.
 The first paragraph of a docstring is the description in docs/library.md. docs/extending.md adds a loss.
 """
 
-from typing import Annotated, ClassVar, Literal, get_args
+from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from pydantic import Discriminator, Field, SerializeAsAny
 
@@ -14,6 +14,14 @@ from unseen.runtime.parts import Calls, PartSettings, opened
 from unseen.runtime.settings import Count, NonNegative, Positive, Share, Strict
 
 Inputs = Literal["pairs", "proxies", "samples", "tuples"]
+
+
+_ARGUMENTS: dict[Inputs, tuple[str, ...]] = {
+    "pairs": ("embeddings", "labels"),
+    "proxies": ("embeddings", "labels"),
+    "samples": ("embeddings", "labels", "samples"),
+    "tuples": ("query", "positive", "negatives"),
+}
 
 
 class LossSettings(PartSettings):
@@ -25,10 +33,13 @@ class LossSettings(PartSettings):
     """
 
     given: ClassVar[tuple[str, ...]] = ("classes", "dim", "samples")
-    calls: ClassVar[Calls] = {"forward": ("embeddings", "labels")}
     base_class: ClassVar[str] = "torch.nn:Module"
     inputs: ClassVar[Inputs] = "pairs"
     gradient: ClassVar[Literal["value", "surrogate"]] = "value"
+
+    @classmethod
+    def calls_of(cls, part: Any) -> Calls:
+        return {"forward": _ARGUMENTS[getattr(part, "inputs", cls.inputs)]}
 
     @property
     def term(self) -> str:

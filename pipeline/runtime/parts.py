@@ -51,6 +51,11 @@ class PartSettings(Strict):
     base_class: ClassVar[str] = ""
 
     @classmethod
+    def calls_of(cls, part: Any) -> Calls:
+        """`calls`, where they depend on what the class of an outside part states."""
+        return cls.calls
+
+    @classmethod
     def fields_of(cls, part: type, path: str) -> dict[str, Any]:
         """Type and default of each field that the class of an outside part, `path`, adds to this kind."""
         return arguments_of(part, cls.given)
@@ -223,7 +228,7 @@ def _settings(kind: type[Kind], path: str) -> type[Kind]:
 
 
 def _require_calls(kind: type[PartSettings], part: Any, name: str) -> None:
-    """Raises ValueError for another base class, an abstract class, a missing method of `kind.calls`, and a
+    """Raises ValueError for another base class, an abstract class, a missing method of its calls, and a
     method that does not take the arguments of its call, or of the method of the project that it replaces."""
     if kind.base_class and not issubclass(part, load(kind.base_class)):
         raise ValueError(f"{name} is no subclass of {kind.base_class.replace(':', '.')}")
@@ -231,7 +236,7 @@ def _require_calls(kind: type[PartSettings], part: Any, name: str) -> None:
         raise ValueError(f"{name} does not define `{abstract[0]}`, which its base class requires")
     bases = (part,) if kind.whole else inspect.getmro(part)
     calls = {method: arguments for base in bases[:0:-1] for method, arguments in _methods_of(base)}
-    for method, arguments in (calls | dict(kind.calls)).items():
+    for method, arguments in (calls | dict(kind.calls_of(part))).items():
         function = next((vars(base)[method] for base in bases if method in vars(base)), None)
         if function is None or getattr(function, "__name__", "") == "_forward_unimplemented":
             raise ValueError(f"{name} has no attribute `{method}`")

@@ -33,7 +33,7 @@ from unseen.experiments.plan.modules import modules_of, position_modules_of
 from unseen.frozen.head import head
 from unseen.methods import modules
 from unseen.methods.compatibility import require_compatible
-from unseen.methods.settings import Recipe, parse_recipe
+from unseen.methods.settings import BaselineRecipe, Recipe, parse_recipe
 from unseen.runtime.code import code_of
 from unseen.runtime.errors import UserError
 from unseen.runtime.parts import trusted
@@ -88,6 +88,27 @@ class NoModule:
 
 class OneSided(nn.Module):
     def forward(self, embeddings):
+        return 0
+
+class OfSamples(nn.Module):
+    inputs = "samples"
+
+    def forward(self, embeddings, labels, samples):
+        return 0
+
+class OfTuples(nn.Module):
+    inputs = "tuples"
+
+    def __init__(self, negatives: int = 3):
+        super().__init__()
+
+    def forward(self, query, positive, negatives):
+        return 0
+
+class OfTwoSides(nn.Module):
+    inputs = "tuples"
+
+    def forward(self, query, positive):
         return 0
 
 class NoChannels(nn.Module):
@@ -475,6 +496,7 @@ OTHERS = {
         ("loss", "module: outside.wrong:NoForward", r":5: .*NoForward has no attribute `forward`"),
         ("loss", "module: outside.wrong:NoModule", r":5: .*NoModule is no subclass of torch.nn.Module"),
         ("loss", "module: outside.wrong:OneSided", r":5: .*called as `forward\(embeddings, labels\)`, it"),
+        ("loss", "module: outside.wrong:OfTwoSides", r":5: .*as `forward\(query, positive, negatives\)`, it"),
         ("pooling", "module: outside.wrong:NoModule", r":5: .*NoModule is no subclass of torch.nn.Module"),
         ("backbone", "module: outside.wrong:NoBlocks", r":5: .*no attribute 'NoBlocks'"),
         (
@@ -564,6 +586,15 @@ def test_a_part_that_cannot_be_built_is_an_error_that_names_its_field(
     published = definitions.layers("cub", "ms").recipe()
     with pytest.raises(ZeroDivisionError), _located(published):
         raise ZeroDivisionError
+
+
+@pytest.mark.parametrize("name", ["OfSamples", "OfTuples"])
+def test_a_loss_gets_what_its_inputs_are(name: str) -> None:
+    batch = ", batch: {sampling: tuples}" if name == "OfTuples" else ""
+    text = f"methods: {{mine: {{like: ms, loss: {{module: 'outside.wrong:{name}'}}{batch}}}}}"
+    recipe = Definitions(Params(text=text)).layers("cub", "mine").recipe()
+    assert isinstance(recipe, BaselineRecipe)
+    assert recipe.loss.inputs == name.removeprefix("Of").lower()
 
 
 def test_a_sampler_that_fails_is_an_error_that_names_it() -> None:
