@@ -72,7 +72,15 @@ def test_without_git_nothing_is_written(tmp_path: Path, monkeypatch: pytest.Monk
 @pytest.mark.slow
 def test_own_parts_precede_those_of_a_clone_that_is_installed(tmp_path: Path) -> None:
     module.init(tmp_path)
-    text = "class Circle:\n    def __init__(self, gamma: float) -> None: ...\n"
+    text = """
+from torch import nn
+
+
+class Circle(nn.Module):
+    def __init__(self, gamma: float) -> None: ...
+
+    def forward(self, embeddings, labels): ...
+"""
     (tmp_path / "parts/circle.py").write_text(text, encoding="utf-8")
     mine = {"like": "ms", "loss": {"module": "parts.circle:Circle", "gamma": 8}}
     write(tmp_path, {"methods": {"mine": mine}})

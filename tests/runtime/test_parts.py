@@ -582,7 +582,7 @@ def test_a_part_that_cannot_be_built_is_an_error_that_names_its_field(
     for fact in (lambda: Facts().built(recipe, False), lambda: Facts().cost(recipe)):
         with pytest.raises(UserError, match=f"cannot be built or called: .*{what}") as caught:
             fact()
-        assert f"Correct {field}: `unseen check` tests it;" in caught.value.remedy
+        assert f"Correct {field}; docs/extending.md has its contract" in caught.value.remedy
     published = definitions.layers("cub", "ms").recipe()
     with pytest.raises(ZeroDivisionError), _located(published):
         raise ZeroDivisionError

@@ -135,7 +135,7 @@ def _located(recipe: Recipe) -> Iterator[None]:
         what = " ".join(f"{type(error).__name__}: {error}".split())
         raise UserError(
             f"A part from outside cannot be built or called: {what}",
-            f"Correct {' or '.join(fields)}: `unseen check` tests it; docs/extending.md has the contract.",
+            f"Correct {' or '.join(fields)}; docs/extending.md has its contract and how to check it.",
         ) from error
 
 

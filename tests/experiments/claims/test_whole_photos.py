@@ -119,7 +119,7 @@ def test_trains_whole_networks_and_continues(
 ) -> None:
     revision = SimpleNamespace(commit=40 * "c")
     monkeypatch.setattr("unseen.experiments.claims.whole_photos.revision_of", lambda folder: revision)
-    options = ["--whole", "--seeds", "2", "--output", str(tiny / "out")]
+    options = ["--whole", "--splits", "2", "--seeds", "2", "--output", str(tiny / "out")]
     options += ["--photos", str(tiny / "one"), "--photos", str(tiny / "two")]
     options += ["--weights", f"small={tiny / 'w.safetensors'}"]
     cli.main(["claims", *options])
