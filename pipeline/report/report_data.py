@@ -120,7 +120,9 @@ class ReportData:
                 replace(sweep, method=names[sweep.method]) for sweep in self.sweeps if sweep.method in names
             ],
             ensembles={(d, names[m]): entry for (d, m), entry in self.ensembles.items() if m in names},
-            like={name: self.published_name(method) for method, name in names.items()},
+            like={
+                name: names.get(like := self.published_name(method), like) for method, name in names.items()
+            },
             costs={
                 dataset: {names[method]: cost for method, cost in costs.items() if method in names}
                 for dataset, costs in self.costs.items()
