@@ -364,8 +364,10 @@ def compared(before: dict[str, dict[str, Any]], after: dict[str, dict[str, Any]]
         names = before[part] | after[part]
         first = [name for name in names if before[part].get(name, absent) != after[part].get(name, absent)]
         same &= bool(names) and not first
-        shown = ", ".join(f"`{name}`" for name in first[:4])
-        lines.append(f"| {part} | {len(names):,} | {len(names) - len(first):,} | {len(first):,} | {shown} |")
+        differing = ", ".join(f"`{name}`" for name in first[:4])
+        lines.append(
+            f"| {part} | {len(names):,} | {len(names) - len(first):,} | {len(first):,} | {differing} |"
+        )
     if missing := ", ".join(sorted(before.keys() ^ after.keys())):
         lines += ["", f"In one of the dumps only: {missing}."]
     return "\n".join(lines), same

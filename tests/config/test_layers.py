@@ -9,6 +9,7 @@ from unittest.mock import Mock
 import pytest
 
 from tests.params import project, resolve
+from unseen.cli.main import main
 from unseen.cli.recipe import recipe as printed_recipe
 from unseen.config.command import field_origins
 from unseen.config.definitions import Definitions
@@ -403,3 +404,20 @@ def test_an_unknown_trial_fold_head_or_arm(
     with pytest.raises(UserError) as caught:
         printed_recipe(Params(ROOT / "params.yaml"), *names)
     assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("parts", "gsp", "--fold", "1", "--trial", "2"),
+        ("head", "gsp", "--fold", "1"),
+        ("arm", "crt", "--diff", "HEAD"),
+    ],
+)
+def test_options_that_exclude_each_other_are_refused(
+    arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(["recipe", *arguments])
+    assert caught.value.code == 2
+    assert "Give one of --diff, --fold and --trial" in capsys.readouterr().err

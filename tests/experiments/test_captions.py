@@ -50,5 +50,5 @@ def test_rows_have_the_conditions_of_the_caption(name: str) -> None:
             resolved = [conditions(resolve(params, dataset, method)) for method in methods]
             for field, value in of_rows.items():
                 expected = value[dataset] if isinstance(value, dict) else value
-                wanted = set(expected) if isinstance(expected, list) else {expected}
-                assert {row[field] for row in resolved} == wanted, f"{rows}: {field} on {dataset}"
+                of_caption = set(expected) if isinstance(expected, list) else {expected}
+                assert {row[field] for row in resolved} == of_caption, f"{rows}: {field} on {dataset}"

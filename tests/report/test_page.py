@@ -93,9 +93,9 @@ def test_two_data_sets(two_seeds_page: Element) -> None:
 
 def test_the_page_contains_each_picture_once(html: str, page: Element) -> None:
     pictures = pictures_of(html)
-    shown = [image["class"] for image in page.all("img")]
-    assert set(shown) == set(pictures)
-    assert len(shown) > 3 * len(pictures)
+    image_classes = [image["class"] for image in page.all("img")]
+    assert set(image_classes) == set(pictures)
+    assert len(image_classes) > 3 * len(pictures)
     uris = re.findall(r"data:image/jpeg;base64,[\w+/=]+", html)
     assert len(uris) == len(set(uris)) >= len(pictures)
 

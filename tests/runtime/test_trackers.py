@@ -105,11 +105,11 @@ def test_stages_of_a_run_are_one_run(
             trackers.log({"loss": loss}, step)
     trackers.end({"sha256/weights": "ab"})
     track_results("parts", "ms", 0, {"map_at_r": 0.25, "map_at_r_low": 0.125, "protocol": "x"}, tmp_path)
-    curves, ends, shown = seen(tmp_path / "data/state")
+    curves, ends, recipe_text = seen(tmp_path / "data/state")
     assert curves == {"loss": [(5, 0.5), (10, 0.25)]}
     expected = {"sha256/weights": "ab", "sha256/metrics.json": "cd", "test/protocol": "x"}
     assert ends == expected | {"test/map_at_r": 0.25, "test/map_at_r_low": 0.125}
-    assert "multi_similarity" in shown
+    assert "multi_similarity" in recipe_text
 
 
 def test_a_tracker_that_cannot_start_gets_one_warning(

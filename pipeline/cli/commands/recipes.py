@@ -42,6 +42,9 @@ def recipe(dataset: str, method: str, revision: str | None, fold: int | None, tr
     In place of DATASET, `head` prints METHOD on a frozen network, and `arm` an arm of the claims. Outside of
     a project there is no params.yaml: the recipe is the published one.
     """
+    chosen = sum(option is not None for option in (revision, fold, trial))
+    if chosen > (dataset not in ("head", "arm")):
+        raise click.UsageError("Give one of --diff, --fold and --trial, and none for a head or an arm.")
     if revision is not None:
         enter_project()
         from unseen.cli import recipe as recipes
