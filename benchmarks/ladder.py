@@ -20,6 +20,7 @@ import json
 import sys
 import time
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import torch
@@ -104,12 +105,12 @@ def linear_seconds() -> int:
     folds = [np.flatnonzero((labels < CLASSES // 2) & (labels % 4 == fold)) for fold in range(4)]
     test = np.flatnonzero(labels >= CLASSES // 2)
     classes = module._Classes(labels, folds, np.sort(np.concatenate(folds)), test, test[:0])
+    photos = [f"{row:064x}" for row in range(PHOTOS)], labels
     begin = time.process_time()
+    frozen, _ = module._rung(("frozen", 128, 0), [vectors[fold] for fold in folds], vectors[test], classes, 0)
     trainer = LinearTrainer(vectors, "nsoftmax", 0)
-    climb = module._Climb(trainer, classes)
-    for fold in folds:
-        climb.train_without(fold)
-    rung, _, _ = climb.finish(size=128, seconds=0.0)
+    with TemporaryDirectory() as output:
+        _, [(rung, _)] = module._climb([trainer], classes, photos, Path(output), 0, frozen)
     seconds = time.process_time() - begin
     print(f"linear, {PHOTOS:,} photos, {CLASSES} classes, {DIM} dimensions: {seconds:.0f} CPU seconds")
     print(f"(at most {AT_MOST:.0f}; {rung.steps} steps; without the features)")

@@ -61,7 +61,7 @@ class Store:
         write_json(self._path(record.settings), record.model_dump(mode="json"))
 
     def _path(self, settings: dict[str, Any]) -> Path:
-        return self._directory / f"{_digest(settings)}.json"
+        return self._directory / f"{digest_of(settings)}.json"
 
 
 def grid(rows: Sequence[str], places: Sequence[str], seeds: Sequence[int]) -> tuple[Run, ...]:
@@ -77,7 +77,7 @@ def records(experiment: Experiment, runner: Runner, store: Store) -> dict[Run, R
     missing: dict[str, list[Run]] = {}
     for run in settings:
         if run not in result:
-            missing.setdefault(_digest(settings[run]), []).append(run)
+            missing.setdefault(digest_of(settings[run]), []).append(run)
     needed = [equal[0] for equal in missing.values()]
     if needed:
         say(f"{experiment.name}: {cost(map(runner.recipe, needed))}")
@@ -85,7 +85,7 @@ def records(experiment: Experiment, runner: Runner, store: Store) -> dict[Run, R
         progress.resume_at(len(result))
         for run, record in runner.compute(needed):
             store.write(record)
-            equal = missing[_digest(settings[run])]
+            equal = missing[digest_of(settings[run])]
             result |= dict.fromkeys(equal, record)
             progress.advance(1, f"{run.row} {run.place}")
             progress.skip(len(equal) - 1)
@@ -100,5 +100,6 @@ def cost(recipes: Iterable[Recipe]) -> str:
     return f"{trainings:,} trainings with {images:,} images in all steps"
 
 
-def _digest(settings: dict[str, Any]) -> str:
+def digest_of(settings: dict[str, Any]) -> str:
+    """The name of a record: the first 24 digits of the sha256 of its settings."""
     return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:24]

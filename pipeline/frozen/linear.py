@@ -6,6 +6,7 @@ z is the feature at unit length (D). A starts at zero, and weight decay pulls it
 features are the start and the prior. The loss is one of proxies.py.
 """
 
+import hashlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -21,7 +22,7 @@ from unseen.frozen.proxies import PROXY_RATE, ProxyMethod, criterion_of, proxy_r
 from unseen.frozen.trained import Task, Trained
 from unseen.frozen.trunk import CachedBackbone, Layout
 from unseen.methods.method import unit
-from unseen.methods.settings import Optimizer, Schedule
+from unseen.methods.settings import Optimizer, Recipe, Schedule
 
 BATCH = 256  # images
 LEARNING_RATE = 1e-3  # of A
@@ -67,12 +68,16 @@ def train(
     labels: 0 to C - 1, each with an image. Equal inputs give equal results on one number of threads.
     """
     linear = LinearMap(criterion_of(loss, features, labels))
-    recipe = proxy_recipe(loss, min(BATCH, len(labels)), lengths[-1], OPTIMIZER, Schedule())
+    recipe = recipe_of_linear(loss, len(labels), lengths[-1])
     sampler = EpochSampler(labels, recipe.batch, seed)
     for trained in training_steps(
         linear, recipe, sampler, lambda rows: torch.from_numpy(features[rows]), labels, lengths, seed
     ):
         yield trained.steps, linear
+
+
+def recipe_of_linear(loss: str, photos: int, steps: int) -> Recipe:
+    return proxy_recipe(loss, min(BATCH, photos), steps, OPTIMIZER, Schedule())
 
 
 def mapped(
@@ -92,6 +97,11 @@ class LinearTrainer:
 
     def __init__(self, features: Float32[np.ndarray, "N D"], loss: str, seed: int) -> None:
         self._features, self._loss, self._seed = features, loss, seed
+        self.digest = hashlib.sha256(np.ascontiguousarray(features).data).hexdigest()
+
+    def recipe(self, photos: int, steps: int) -> Recipe:
+        """As Trainer.recipe."""
+        return recipe_of_linear(self._loss, photos, steps)
 
     def train(self, task: Task) -> list[Trained]:
         """As Trainer.train; `parameters` is W."""

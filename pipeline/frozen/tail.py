@@ -38,7 +38,7 @@ from unseen.frozen.proxies import PROXY_RATE, ProxyMethod, criterion_of, proxy_r
 from unseen.frozen.trained import Task, Trained
 from unseen.frozen.trunk import CachedBackbone, Layout
 from unseen.methods.method import unit
-from unseen.methods.settings import Optimizer, Schedule
+from unseen.methods.settings import Optimizer, Recipe, Schedule
 from unseen.networks.backbone import Backbone, Features, layers_of
 from unseen.networks.tail import Tail, front
 from unseen.runtime.digest import sha256_of
@@ -70,6 +70,7 @@ class AdaptInputs(NamedTuple):
 
     tail: Tail
     inputs: Maps
+    digest: str  # of the network, the trained layers and the size of the images
     seconds: float  # of CPU, for the inputs
 
 
@@ -141,7 +142,7 @@ def inputs(network: Network, photos: Path, pictures: Listed, directory: Path, mo
     paths = [photos / path for path in pictures.paths]
     label = f"ladder: inputs of {tail.first}, {trunk.input.size} pixels"
     computed = maps_of(paths, pictures.sha256, trunk, directory, label)
-    return AdaptInputs(tail, computed, time.process_time() - begin)
+    return AdaptInputs(tail, computed, trunk.digest, time.process_time() - begin)
 
 
 class AdaptTrainer:
@@ -152,8 +153,13 @@ class AdaptTrainer:
 
     def __init__(self, given: AdaptInputs, loss: str, seed: int) -> None:
         self._tail, self._inputs, self.seconds = given.tail.to(device()), given.inputs, given.seconds
+        self.digest = given.digest
         self._published = self._tail.state()
         self._loss, self._seed = loss, seed
+
+    def recipe(self, photos: int, steps: int) -> Recipe:
+        """As Trainer.recipe, after the steps of the proxies."""
+        return proxy_recipe(self._loss, min(BATCH, photos), steps, OPTIMIZER, schedule_of(steps))
 
     def train(self, task: Task) -> list[Trained]:
         """As Trainer.train; `parameters` are theta. Each length is a training of its own."""
@@ -161,13 +167,13 @@ class AdaptTrainer:
 
     def _trained(self, task: Task, steps: int) -> Trained:
         rows, labels = task.rows, task.labels
-        place, size = device(), min(BATCH, len(rows))
+        place = device()
         self._tail.load(self._published)
         features = embedded(self._tail, self._inputs, rows)
         criterion = criterion_of(self._loss, features, labels)
 
         frozen = ProxyMethod(CachedBackbone(Layout.of_vectors(features.shape[1]), ()), criterion).to(place)
-        recipe = proxy_recipe(self._loss, size, HEAD_STEPS, OPTIMIZER, Schedule())
+        recipe = proxy_recipe(self._loss, min(BATCH, len(rows)), HEAD_STEPS, OPTIMIZER, Schedule())
         sampler = EpochSampler(labels, recipe.batch, self._seed)
 
         def of_features(positions: Int64[np.ndarray, "B"]) -> Float32[Tensor, "B D"]:
@@ -176,14 +182,14 @@ class AdaptTrainer:
         list(training_steps(frozen, recipe, sampler, of_features, labels, (HEAD_STEPS,), self._seed))
 
         method = TailMethod(TailBackbone(self._tail), criterion).to(place)
-        recipe = proxy_recipe(self._loss, size, steps, OPTIMIZER, schedule_of(steps))
+        of_layers = self.recipe(len(rows), steps)
 
         def of_tail(positions: Int64[np.ndarray, "B"]) -> Float32[Tensor, "B V"]:
             return self._inputs.rows(rows[positions])
 
         every = range(1, steps + 1)
         with Progress("ladder: adapt", steps, "steps") as progress:
-            for _ in training_steps(method, recipe, sampler, of_tail, labels, every, self._seed):
+            for _ in training_steps(method, of_layers, sampler, of_tail, labels, every, self._seed):
                 progress.advance()
         return Trained(steps, embedded(self._tail, self._inputs, task.searched), self._tail.state())
 

@@ -7,6 +7,8 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 import numpy as np
 from jaxtyping import Float32, Int64
 
+from unseen.methods.settings import Recipe
+
 
 class Task(NamedTuple):
     """What is trained: on the photos `rows` with `labels`, 0 to C - 1. The photos `searched` are embedded
@@ -33,6 +35,10 @@ class Trainer(Protocol):
     name: str
     lengths: tuple[int, ...]  # numbers of steps, ascending
     seconds: float  # of CPU, for its features
+    digest: str  # sha256 of what determines its features of a photo, and of the features that it starts with
+
+    def recipe(self, photos: int, steps: int) -> Recipe:
+        """The settings of a training of `steps` steps on a number of photos."""
 
     def train(self, task: Task) -> list[Trained]:
         """The part after each number of steps. The parameters may be those after the last one."""

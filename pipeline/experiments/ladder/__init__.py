@@ -9,6 +9,7 @@ Rungs, from cheap to expensive, on the same unseen classes:
     adapt     the last layers of the network, trained after the proxies of the classes (frozen/tail.py)
 
 The network runs once for each size, once for the maps, and its first layers once for the inputs of the last
-ones; all are kept (pipeline/frozen/store.py and maps.py). Held-out classes of the training classes choose
-the rung (ladder.py). The chosen model is a directory for `unseen index --model`.
+ones; all are kept (pipeline/frozen/store.py and maps.py), and so are the trainings (runner.py). Held-out
+classes of the training classes choose the rung (ladder.py). The chosen model is a directory for `unseen index
+--model`.
 """

@@ -76,10 +76,18 @@ class HeadTrainer:
 
     def __init__(self, given: HeadInputs, seed: int) -> None:
         self._given, self._seed, self.seconds = given, seed, given.seconds
+        self.digest = given.trunk.digest
+
+    def recipe(self, photos: int, steps: int) -> Recipe:
+        """As Trainer.recipe."""
+        recipe = self._given.recipe
+        training = recipe.training.model_copy(update={"iterations": steps})
+        return recipe.model_copy(update={"training": training})
 
     def train(self, task: Task) -> list[Trained]:
         """As Trainer.train; `parameters` is the method after the last number of steps."""
-        recipe, maps, (rows, labels, lengths, searched) = self._given.recipe, self._given.maps, task
+        maps, (rows, labels, lengths, searched) = self._given.maps, task
+        recipe = self.recipe(len(rows), lengths[-1])
         return [
             Trained(each.steps, embedded(each.method, maps, searched), each.method)
             for each in train(recipe, maps, rows, labels, lengths, self._seed, principal=True)

@@ -26,15 +26,17 @@ from unseen.data.splits import Split, grouped
 from unseen.evaluation.counted_gallery import tile_counter
 from unseen.evaluation.evaluate import evaluate
 from unseen.evaluation.external import Metrics, Settings
-from unseen.evaluation.metrics import Rows, per_query
+from unseen.evaluation.metrics import Rows
 from unseen.evaluation.record import Record, Run
 from unseen.evaluation.sides import Sides
 from unseen.evaluation.statistics.better import Comparison, Outcome, against, judge
 from unseen.evaluation.tables import SELECTED
+from unseen.experiments.experiment import Experiment, Store, records
 from unseen.experiments.ladder.head import HeadTrainer, require_head
 from unseen.experiments.ladder.head import inputs as head_inputs
 from unseen.experiments.ladder.photos import with_other
 from unseen.experiments.ladder.products import Products, products
+from unseen.experiments.ladder.runner import RECORDS, Part, RungRunner, after, class_means, precision, task
 from unseen.frozen.embedder import Embedder
 from unseen.frozen.labels import FOLDERS, labelled
 from unseen.frozen.linear import LinearTrainer
@@ -43,10 +45,9 @@ from unseen.frozen.pictures import Listed
 from unseen.frozen.store import BLOCK, VECTORS, ArrayStore
 from unseen.frozen.tail import AdaptTrainer, tail_of
 from unseen.frozen.tail import inputs as adapt_inputs
-from unseen.frozen.trained import Task, Trained, Trainer
+from unseen.frozen.trained import Trainer
 from unseen.frozen.training_classes import write_training_classes
 from unseen.runtime.errors import UserError
-from unseen.runtime.progress import Progress
 
 SETTINGS = Settings(recall_at=(1,))
 FEATURES, MODEL = "features", "model"  # in the output directory
@@ -102,14 +103,6 @@ class Result(NamedTuple):
     split: Split
 
 
-class _Measured(NamedTuple):
-    """One size: its features, the values of the frozen rung, and the CPU seconds of the features."""
-
-    vectors: Float32[np.ndarray, "N D"]
-    held_out: Float64[np.ndarray, "N"]  # AP@R of training images within their fold; NaN for test images
-    seconds: float
-
-
 class _Classes(NamedTuple):
     """The label of each photo, and the photos of each fold, of all training classes, of the test classes, and
     of another kind."""
@@ -124,10 +117,10 @@ class _Classes(NamedTuple):
 def ladder(photos: Path, output: Path, plan: LadderPlan, labels: str = FOLDERS) -> Result:
     """Measures all rungs on the photos of a folder and writes the chosen model to `output`/model.
 
-    labels: folders, or the path of a CSV (frozen/labels.py). Features are kept in `output`/features. The
-    names of the classes that trained the model are beside it (frozen/training_classes.py). Raises UserError
-    for too few classes (splits.py) before a picture is read, if a picture is damaged, no class has two
-    pictures, and as `Embedder` does.
+    labels: folders, or the path of a CSV (frozen/labels.py). Features and trainings are kept in `output`, so
+    that a killed run continues. The names of the classes that trained the model are beside it
+    (frozen/training_classes.py). Raises UserError for too few classes (splits.py) before a picture is read,
+    if a picture is damaged, no class has two pictures, and as `Embedder` does.
     """
 
     def split(label_of: list[str]) -> Split:
@@ -152,28 +145,21 @@ def ladder(photos: Path, output: Path, plan: LadderPlan, labels: str = FOLDERS) 
     if plan.adapt:
         tail_of(replace(plan.network, size=plan.sizes[0]), output / MODEL)
 
-    measured = {}
-    for size in plan.sizes:
-        network = replace(plan.network, size=size)
-        measured[size] = _measured(photos, pictures, output, network, numbers, sides)
-    best = max(plan.sizes, key=lambda size: _mean(measured[size].held_out))
     classes = _Classes(numbers, sides, training, test, other)
-    rungs, records = [], {}
-    for size, of_size in measured.items():
-        vectors = of_size.vectors[np.concatenate([test, other])]
-        folds = [of_size.vectors[fold] for fold in sides]
-        rung, of_places = _rung(
-            ("frozen", size, 0), of_size.held_out, folds, vectors, classes, of_size.seconds
-        )
-        rungs.append(rung)
-        if size == best:
-            frozen, records = rung, _runs(rung, of_places, plan.seed)
+    features, measured = {}, {}
+    for size in plan.sizes:
+        features[size], seconds = _features(photos, pictures, output, replace(plan.network, size=size))
+        folds = [features[size][fold] for fold in sides]
+        searched = features[size][np.concatenate([test, other])]
+        measured[size] = _rung(("frozen", size, 0), folds, searched, classes, seconds)
+    best = max(measured, key=lambda size: measured[size][0].validation)
+    (frozen, of_frozen), rungs = measured[best], [rung for rung, _ in measured.values()]
     model = output / MODEL
     shutil.rmtree(model, ignore_errors=True)
     network = replace(plan.network, size=best)
     write_network(network, model)
 
-    trainers: list[Trainer] = [LinearTrainer(measured[best].vectors, plan.loss, plan.seed)]
+    trainers: list[Trainer] = [LinearTrainer(features[best], plan.loss, plan.seed)]
     if plan.head is not None:
         least = min(len(np.unique(numbers[np.setdiff1d(training, fold)])) for fold in sides)
         given = head_inputs(plan.head, network, photos, pictures, output / FEATURES, model, least)
@@ -181,22 +167,14 @@ def ladder(photos: Path, output: Path, plan: LadderPlan, labels: str = FOLDERS) 
     if plan.adapt:
         adapted = adapt_inputs(network, photos, pictures, output / FEATURES, model)
         trainers.append(AdaptTrainer(adapted, plan.loss, plan.seed))
-    climbs = [_Climb(trainer, classes) for trainer in trainers]
-    label = f"ladder: {', '.join(trainer.name for trainer in trainers)}"
-    # Each fold trains all rungs: after the first one the remaining time is that of the whole ladder.
-    with Progress(label, len(sides) + 1, "trainings of each rung") as progress:
-        for fold in sides:
-            for climb in climbs:
-                climb.train_without(fold)
-            progress.advance()
-        climbed = []
-        for climb in climbs:
-            rung, of_places, trained = climb.finish(best, measured[best].seconds)
-            climbed.append((rung, trained))
-            records |= _runs(rung, of_places, plan.seed)
-        progress.advance()
+    final, climbed = _climb(trainers, classes, (pictures.sha256, numbers), output, plan.seed, frozen)
+    runs = {
+        Run(rung.name, place, plan.seed): record
+        for rung, of_places in [(frozen, of_frozen), *climbed]
+        for place, record in of_places.items()
+    }
     verdicts = {
-        place: judge(records, against("frozen", [each.name for each in trainers], "map_at_r", places=[place]))
+        place: judge(runs, against("frozen", [each.name for each in trainers], "map_at_r", places=[place]))
         for place in (HELD_OUT, TEST, OTHER)
         if place != OTHER or len(other)
     }
@@ -216,117 +194,98 @@ def ladder(photos: Path, output: Path, plan: LadderPlan, labels: str = FOLDERS) 
     if not ahead:
         return Result(rungs, frozen, parts)
     index = max(ahead, key=lambda index: climbed[index][0].validation)
-    chosen = rungs[len(measured) + index]
-    (_, trained), trainer = climbed[index], trainers[index]
+    chosen, trainer = rungs[len(measured) + index], trainers[index]
     rows = every if plan.ship else training
     if plan.ship:
-        (trained,) = trainer.train(_task(rows, numbers, (chosen.steps,), test))
+        (trained,) = trainer.train(task(rows, numbers, (chosen.steps,), test))
+    else:
+        trained = final.trained(Run(chosen.name, TEST, plan.seed))
     trainer.write(model, trained, len(rows), len(np.unique(numbers[rows])), not plan.ship)
     write_training_classes(model, set(names[rows].tolist()))
     return Result(rungs, chosen, parts)
 
 
-class _Climb:
-    """The trainings of a rung: without each fold, then with all training classes."""
+def _climb(
+    trainers: Sequence[Trainer],
+    classes: _Classes,
+    photos: tuple[Sequence[str], Int64[np.ndarray, "N"]],
+    output: Path,
+    seed: int,
+    frozen: Rung,
+) -> tuple[RungRunner, list[tuple[Rung, dict[str, Record]]]]:
+    """The trained rungs, and what trained them on all training classes: without each fold, for all lengths,
+    then on all training classes for the length that held-out classes choose."""
+    nothing, store = classes.training[:0], Store(output / RECORDS)
+    folds = {
+        f"fold {number}": Part(np.setdiff1d(classes.training, fold), fold, nothing)
+        for number, fold in enumerate(classes.folds, 1)
+    }
+    all_lengths = {trainer.name: trainer.lengths for trainer in trainers}
+    held_out = RungRunner(trainers, all_lengths, folds, photos, output)
+    # Each fold trains all rungs: after the first one the remaining time is that of all.
+    runs = tuple(Run(trainer.name, fold, seed) for fold in folds for trainer in trainers)
+    of_folds = records(Experiment(f"ladder: {HELD_OUT}", runs), held_out, store)
 
-    def __init__(self, trainer: Trainer, classes: _Classes) -> None:
-        self._trainer, self._classes, self._seconds = trainer, classes, 0.0
-        self._held_out = {steps: np.full(len(classes.labels), np.nan) for steps in trainer.lengths}
-        self._folds: dict[int, list[Float32[np.ndarray, "_ D"]]] = {steps: [] for steps in trainer.lengths}
+    lengths = {}
+    for name, of_name in all_lengths.items():
+        of_rung = [record for run, record in of_folds.items() if run.row == name]
+        weights = [sum(record.images.values()) for record in of_rung]
+        means = [[record.mean(after(steps)) for record in of_rung] for steps in of_name]
+        lengths[name] = (of_name[int(np.average(means, 1, weights).argmax())],)
+    parts = {TEST: Part(classes.training, classes.test, classes.other)}
+    final = RungRunner(trainers, lengths, parts, photos, output)
+    runs = tuple(Run(trainer.name, TEST, seed) for trainer in trainers)
+    of_test = records(Experiment("ladder: all training classes", runs), final, store)
 
-    def train_without(self, fold: Int64[np.ndarray, "_"]) -> None:
-        """Trains on the other folds and searches in this one."""
-        labels = self._classes.labels
-        others = np.setdiff1d(self._classes.training, fold)
-        for trained in self._train(others, self._trainer.lengths, fold):
-            self._held_out[trained.steps][fold] = _precision(trained.vectors, labels[fold])
-            self._folds[trained.steps].append(trained.vectors)
-
-    def finish(self, size: int, seconds: float) -> tuple[Rung, dict[str, Record], Trained]:
-        """The rung with the length that held-out classes choose, its records by place, and its training on
-        all training classes. seconds: of CPU, for its features if it has none of its own."""
-        trainer, classes = self._trainer, self._classes
-        length = max(self._held_out, key=lambda steps: _mean(self._held_out[steps]))
-        searched = np.concatenate([classes.test, classes.other])
-        (trained,) = self._train(classes.training, (length,), searched)
-        needed = self._seconds + (trainer.seconds or seconds)
-        folds, held_out = self._folds[length], self._held_out[length]
-        of_rung = trainer.name, size, length
-        return *_rung(of_rung, held_out, folds, trained.vectors, classes, needed), trained
-
-    def _train(
-        self, rows: Int64[np.ndarray, "_"], lengths: Sequence[int], searched: Int64[np.ndarray, "_"]
-    ) -> list[Trained]:
-        begin = time.process_time()
-        trained = self._trainer.train(_task(rows, self._classes.labels, lengths, searched))
-        self._seconds += time.process_time() - begin
-        return trained
+    climbed = []
+    for trainer, last in zip(trainers, runs, strict=True):
+        (steps,) = lengths[trainer.name]
+        of_place = {run: record for run, record in of_folds.items() if run.row == trainer.name}
+        vectors = [held_out.vectors(run, record, steps) for run, record in of_place.items()]
+        searched = final.vectors(last, of_test[last], steps)
+        trainings = sum(record.cpu_seconds for record in [*of_place.values(), of_test[last]])
+        seconds = trainings + (trainer.seconds or frozen.seconds)
+        climbed.append(_rung((trainer.name, frozen.size, steps), vectors, searched, classes, seconds))
+    return final, climbed
 
 
 def _rung(
     of_rung: tuple[str, int, int],
-    held_out: Float64[np.ndarray, "N"],
     folds: Sequence[Float32[np.ndarray, "_ D"]],
     vectors: Float32[np.ndarray, "_ D"],
     classes: _Classes,
     seconds: float,
 ) -> tuple[Rung, dict[str, Record]]:
-    """A rung and its records by place. of_rung: name, size and steps. held_out: AP@R of each photo within its
-    fold. folds: the vectors of each. vectors: of the test photos, then of those of another kind."""
+    """A rung and its records by place. of_rung: name, size and steps. folds: the vectors of each. vectors: of
+    the test photos, then of those of another kind."""
     labels, (test, other) = classes.labels, np.split(vectors, [len(classes.test)])
+    catalogs = [(own, labels[fold]) for own, fold in zip(folds, classes.folds, strict=True)]
+    held_out = np.full(len(labels), np.nan)
+    for fold, catalog in zip(classes.folds, catalogs, strict=True):
+        held_out[fold] = precision(*catalog)
     records = {HELD_OUT: _record(held_out[classes.training], labels[classes.training])}
     metrics: dict[str, Metrics] = {}
     for place, photos, own in ((TEST, classes.test, test), (OTHER, classes.other, other)):
         if len(photos):
-            rows = _rows(own, labels[photos])
+            rows = Rows(np.arange(len(photos), dtype=np.int64), labels[photos], own)
             sides, protocol = Sides(rows, rows), SETTINGS.protocol()
             metrics[place], results = evaluate(sides, {}, protocol, counter=tile_counter(), progress=False)
             records[place] = _record(results[SELECTED].ap_at_r, labels[photos])
-    rung = Rung(*of_rung, _mean(held_out), metrics[TEST], seconds, other=metrics.get(OTHER))
-    catalogs = [(own, labels[fold]) for own, fold in zip(folds, classes.folds, strict=True)]
-    rung = rung._replace(products=products(catalogs, (test, labels[classes.test])))
-    return rung, records
+    validation = float(np.nanmean(held_out))
+    rung = Rung(*of_rung, validation, metrics[TEST], seconds, other=metrics.get(OTHER))
+    return rung._replace(products=products(catalogs, (test, labels[classes.test]))), records
 
 
 def _record(ap_at_r: Float64[np.ndarray, "Q"], labels: Int64[np.ndarray, "Q"]) -> Record:
-    """The class means of Q queries; NaN: the only image of a class."""
-    scored = ~np.isnan(ap_at_r)
-    classes, member = np.unique(labels[scored], return_inverse=True)
-    images, names = np.bincount(member), [f"{label:09d}" for label in classes]
-    means = np.bincount(member, ap_at_r[scored]) / images
-    return Record(
-        settings={},
-        images=dict(zip(names, images.tolist(), strict=True)),
-        classes={"map_at_r": dict(zip(names, means.tolist(), strict=True))},
-        cpu_seconds=0.0,
-    )
+    means, images = class_means(ap_at_r, labels)
+    return Record(settings={}, images=images, classes={"map_at_r": means}, cpu_seconds=0.0)
 
 
-def _runs(rung: Rung, records: Mapping[str, Record], seed: int) -> dict[Run, Record]:
-    return {Run(rung.name, place, seed): record for place, record in records.items()}
-
-
-def _task(
-    rows: Int64[np.ndarray, "_"],
-    labels: Int64[np.ndarray, "N"],
-    lengths: Sequence[int],
-    searched: Int64[np.ndarray, "_"],
-) -> Task:
-    """The training on the photos `rows`, whose classes are numbered from 0."""
-    numbered = np.unique(labels[rows], return_inverse=True)[1].astype(np.int64)
-    return Task(rows, numbered, lengths, searched)
-
-
-def _measured(
-    photos: Path,
-    pictures: Listed,
-    output: Path,
-    network: Network,
-    labels: Int64[np.ndarray, "N"],
-    folds: Sequence[Int64[np.ndarray, "_"]],
-) -> _Measured:
-    """The vectors of a model that are in `output` are used again; new ones are added in blocks, so that a
-    killed run continues."""
+def _features(
+    photos: Path, pictures: Listed, output: Path, network: Network
+) -> tuple[Float32[np.ndarray, "N D"], float]:
+    """The vectors of all photos, and the CPU seconds. Those that are in `output` are used again; new ones are
+    added in blocks, so that a killed run continues."""
     begin = time.process_time()
     model = output / f"{MODEL}.{network.size}"
     try:
@@ -339,24 +298,4 @@ def _measured(
         vectors = store.rows(pictures.sha256)
     finally:
         shutil.rmtree(model, ignore_errors=True)
-    seconds = time.process_time() - begin
-    values = np.full(len(labels), np.nan)
-    for fold in folds:
-        values[fold] = _precision(vectors[fold], labels[fold])
-    return _Measured(vectors, values, seconds)
-
-
-def _rows(vectors: Float32[np.ndarray, "N D"], labels: Int64[np.ndarray, "N"]) -> Rows:
-    return Rows(np.arange(len(labels), dtype=np.int64), labels, vectors)
-
-
-def _precision(
-    vectors: Float32[np.ndarray, "N D"], labels: Int64[np.ndarray, "N"]
-) -> Float64[np.ndarray, "N"]:
-    """AP@R of every image among the others; NaN for the only image of a class."""
-    rows = _rows(vectors, labels)
-    return per_query(rows, rows, (1,), counter=tile_counter()).ap_at_r
-
-
-def _mean(values: Float64[np.ndarray, "N"]) -> float:
-    return float(np.nanmean(values))
+    return vectors, time.process_time() - begin

@@ -2,7 +2,10 @@
 
 import json
 import re
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,6 +18,7 @@ from unseen.evaluation.external import evaluate_vectors
 from unseen.evaluation.record import Record, Run
 from unseen.evaluation.statistics.better import Family, Verdict, decide
 from unseen.experiments.ladder import ladder as module
+from unseen.experiments.ladder import runner
 from unseen.experiments.ladder.head import HeadTrainer
 from unseen.experiments.ladder.ladder import LadderPlan, Rung, ladder
 from unseen.frozen import pictures
@@ -23,7 +27,7 @@ from unseen.frozen.embedder import Embedder
 from unseen.frozen.linear import LinearTrainer, mapped
 from unseen.frozen.network import Network
 from unseen.frozen.tail import AdaptTrainer
-from unseen.frozen.trained import Trained
+from unseen.frozen.trained import Task, Trained, Trainer
 from unseen.networks.published_network import timm
 from unseen.runtime.digest import sha256_of
 from unseen.runtime.errors import UserError
@@ -56,6 +60,7 @@ def test_evaluates_rungs_on_classes_that_chose_nothing(
 ) -> None:
     on_torch = TorchCounter()
     monkeypatch.setattr(module, "tile_counter", lambda: on_torch)
+    monkeypatch.setattr(runner, "tile_counter", lambda: on_torch)
     result = ladder(photos, tmp_path / "out", LadderPlan(network, (32, 48), adapt=False))
     assert [(rung.name, rung.size) for rung in result.rungs][:2] == [("frozen", 32), ("frozen", 48)]
     test = sorted(result.split.test)
@@ -128,14 +133,14 @@ def decide_by(monkeypatch: pytest.MonkeyPatch, changes: dict[str, float]) -> Non
 
 def choose(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     """Lets held-out classes choose the rung `name`."""
-    finish = module._Climb.finish
+    measured = module._rung
 
-    def finished(*arguments: object) -> tuple[Rung, dict[str, Record], Trained]:
-        rung, records, trained = finish(*arguments)
-        return rung._replace(validation=float(rung.name == name)), records, trained
+    def rung(*arguments: object) -> tuple[Rung, dict[str, Record]]:
+        rung, records = measured(*arguments)
+        return rung._replace(validation=float(rung.name == name)), records
 
     decide_by(monkeypatch, BETTER)
-    monkeypatch.setattr(module._Climb, "finish", finished)
+    monkeypatch.setattr(module, "_rung", rung)
 
 
 @pytest.mark.slow
@@ -242,6 +247,66 @@ def test_features_are_computed_once(
     assert second.rungs[0].test == first.rungs[0].test
 
 
+class Trainings:
+    """The names of the trainings of `linear` and `adapt`; after `most` of them Ctrl-C is pressed."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.names: list[str] = []
+        self.most: int | None = None
+        for trainer in (LinearTrainer, AdaptTrainer):
+            monkeypatch.setattr(trainer, "train", self._counted(trainer.train))
+
+    def _counted(self, train: Callable[[Any, Task], list[Trained]]) -> Callable[[Any, Task], list[Trained]]:
+        def counted(trainer: Trainer, task: Task) -> list[Trained]:
+            if len(self.names) == self.most:
+                raise KeyboardInterrupt
+            self.names.append(trainer.name)
+            return train(trainer, task)
+
+        return counted
+
+    def new(self) -> list[str]:
+        names = list(self.names)
+        self.names.clear()
+        return names
+
+
+@pytest.mark.slow
+def test_a_stopped_ladder_continues_with_the_trainings_that_are_missing(
+    photos: Path, network: Network, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan, trainings = LadderPlan(network, (32,), head=None), Trainings(monkeypatch)
+    whole = ladder(photos, tmp_path / "whole", plan)
+    assert sorted(trainings.new()) == ["adapt"] * 5 + ["linear"] * 5
+    trainings.most = 5
+    with pytest.raises(KeyboardInterrupt):
+        ladder(photos, tmp_path / "out", plan)
+    assert trainings.new() == ["linear", "adapt", "linear", "adapt", "linear"]
+    trainings.most = None
+    continued = ladder(photos, tmp_path / "out", plan)
+    assert sorted(trainings.new()) == ["adapt"] * 3 + ["linear"] * 2
+    again = ladder(photos, tmp_path / "out", plan)
+    assert trainings.new() == []
+    for result in (continued, again):
+        assert [rung._replace(seconds=0) for rung in result.rungs] == [
+            rung._replace(seconds=0) for rung in whole.rungs
+        ]
+    assert again.rungs[2].seconds > 0.9 * sum(record.cpu_seconds for record in records_of(tmp_path, "adapt"))
+
+    vectors = sorted((tmp_path / "out/vectors").glob(f"*.{again.rungs[1].steps}.parquet"))
+    vectors[0].write_bytes(b"damaged")
+    assert ladder(photos, tmp_path / "out", plan).rungs[1].test == whole.rungs[1].test
+    assert len(trainings.new()) == 1, "the run of the damaged file trains again"
+    ladder(photos, tmp_path / "out", replace(plan, loss="cosface", adapt=False))
+    assert trainings.new() == ["linear"] * 5, "another loss is another training"
+
+
+def records_of(folder: Path, rung: str) -> list[Record]:
+    paths = (folder / "out/records").iterdir()
+    records = [Record.parse(json.loads(path.read_text())) for path in paths]
+    return [record for record in records if record.settings["rung"] == rung]
+
+
 def test_a_shipped_model_is_stated_to_be_unmeasured(
     photos: Path,
     network: Network,
@@ -281,7 +346,7 @@ def test_the_command_prints_the_table_and_its_model_builds_a_catalog(
     output = tmp_path / "out"
     cli.main(["ladder", str(photos), str(output), *options, "--groups", str(groups)])
     printed, progress = capsys.readouterr()
-    assert re.search(r"ladder: linear(, head)?(, adapt)?: \d/\d trainings of each rung", progress)
+    assert re.search(r"ladder: held-out classes: \d+/\d+ runs", progress)
     assert "30 photos of 10 unseen classes, 10 training classes" in printed
     lines = printed.splitlines()
     assert lines[1].startswith("Chosen: ")
