@@ -14,12 +14,14 @@ import unseen
 from tests.params import resolve
 from unseen import __version__
 from unseen.cli import main as cli
+from unseen.cli.at_revision import AtRevision
 from unseen.cli.commands.environment import SHELLS
 from unseen.cli.recipe import difference, recipe
 from unseen.config.document import Params
 from unseen.config.inputs import Inputs, TrainInputs
 from unseen.experiments.plan.modules import modules_of
 from unseen.runtime.code import code_of
+from unseen.runtime.errors import UserError
 from unseen.runtime.stage import PACKAGE, ROOT
 from unseen_search.catalog import Catalog
 
@@ -138,6 +140,13 @@ def test_a_difference_lists_values_and_modules(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr("unseen.cli.recipe._at_revision", lambda *_: before)
     expected = [f"dim: 3 -> {now.dim}", "code: unseen.gone", "code: unseen.losses.pairs"]
     assert difference("parts", "gsp", "HEAD").splitlines() == expected
+
+
+def test_a_resolved_file_of_a_revision_that_cannot_be_read_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(AtRevision, "__init__", lambda *_: None)
+    monkeypatch.setattr(AtRevision, "read", lambda *_: b'{"settings": {"recipe": 1}, "code": {}}')
+    with pytest.raises(UserError, match=r"data/resolved/train/parts/gsp\.json of v1"):
+        difference("parts", "gsp", "v1")
 
 
 def test_help_imports_no_library_of_the_graph() -> None:

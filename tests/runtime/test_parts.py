@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import pickle
+import sys
 from pathlib import Path
 from textwrap import indent
 from typing import Any
@@ -628,6 +629,15 @@ def test_a_recipe_from_elsewhere_imports_only_what_is_named(
         monkeypatch.setattr("unseen.runtime.parts._classes", {})
         with trusted(*packages):
             assert parse_recipe(values).model_dump() == named.model_dump()
+
+
+def test_a_part_beside_params_yaml_needs_no_path(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Packages that are installed come first."""
+    monkeypatch.setattr(sys, "path", [path for path in sys.path if path != str(project)])
+    monkeypatch.setattr("unseen.runtime.parts.ROOT", project)
+    (project / "outside").rename(project / "beside")
+    assert resolved("module: beside.circle:Circle", "gamma: 7").loss.gamma == 7
+    assert sys.path[-1] == str(project)
 
 
 def test_a_command_trusts_a_package(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
