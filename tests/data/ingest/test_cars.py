@@ -47,6 +47,7 @@ def second_layout(folder: Path) -> Path:
 def test_splits_the_first_layout_by_class_and_ignores_its_test_flag(tmp_path: Path) -> None:
     run(first_layout(tmp_path / "packed"), tmp_path / "out", processes=2)
     shards = Shards(tmp_path / "out", verify=True)
+    assert shards.manifest["published"] == "Cars-196"
     assert shards.class_names == [f"{number:03d}.{name}" for number, name in enumerate(miniatures.CARS, 1)]
     assert shards.sources == [f"car_ims/{number:06d}.jpg" for number in range(1, 17)]
     assert shards.splits.tolist() == ["train"] * 8 + ["test"] * 8

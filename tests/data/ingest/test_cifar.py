@@ -50,6 +50,7 @@ def test_splits_cifar_10_by_class(tmp_path: Path, pack: Any) -> None:
     assert shards.class_names == cifars.NAMES["cifar10"]["batches.meta.txt"].split()
     assert manifest["counts"] == {"train": {"images": 60, "classes": 5}, "test": {"images": 60, "classes": 5}}
     assert manifest["unseen_classes"] is True
+    assert manifest["published"] == "CIFAR-10"
     assert manifest["ingest"]["formats"] == {"pixels RGB": 120}
     assert shards.groups == [None] * 120
     row = shards.sources.index("data_batch_3.bin/00017")

@@ -64,6 +64,7 @@ def test_each_picture_has_one_class_image_and_three_background_images(
         "test": {"images": 16 * 2 * 4, "classes": 16},
     }
     assert manifest["unseen_classes"] is True
+    assert manifest["published"] == "CIFAR-100"
     class_cells = []
     sub_classes, background = {"train": set(), "test": set()}, {"train": set(), "test": set()}
     for row, source in enumerate(shards.sources):

@@ -44,6 +44,7 @@ def changed(folder: Path, old: bytes, new: bytes) -> Path:
 def test_reads_queries_and_gallery(tmp_path: Path) -> None:
     run(published(tmp_path / "raw"), tmp_path / "out", processes=2)
     shards = Shards(tmp_path / "out", verify=True)
+    assert shards.manifest["published"] == "In-Shop Clothes Retrieval"
     assert shards.class_names == ["id_00000002", "id_00000080", "id_00000001", "id_00000007"]
     states = {
         source: (str(shards.splits[row]), bool(shards.is_query[row]), bool(shards.is_gallery[row]))

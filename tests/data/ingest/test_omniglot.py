@@ -78,6 +78,7 @@ def test_archives_and_folders_give_equal_shards(tmp_path: Path) -> None:
     for name in ("folders", "archives", "one.zip"):
         run(tmp_path / name, tmp_path / "out" / name)
     shards = Shards(tmp_path / "out" / "archives", verify=True)
+    assert shards.manifest["published"] == "Omniglot"
     alphabets = {"Greek": 2, "Latin": 3, "Tibetan": 2}
     names = [f"{name}/character0{n}" for name, count in alphabets.items() for n in range(1, count + 1)]
     assert shards.class_names == names

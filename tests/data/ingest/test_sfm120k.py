@@ -76,6 +76,7 @@ def test_reads_images_models_and_pairs(tmp_path: Path) -> None:
     assert shards.class_names == ["train/00005", "train/00007", "train/00009", "val/00005", "val/00008"]
     assert shards.groups == [shards.class_names[label] for label in shards.labels]
     assert shards.splits.tolist() == ["train"] * 9 + ["test"] * 4
+    assert manifest["published"] == "retrieval-SfM-120k"
     assert manifest["pairs"] == {"train": 4, "test": 2}
     assert manifest["pairs_across_models"] == {"train": 0, "test": 0}
     pairs = shards.extra("pairs")

@@ -33,6 +33,7 @@ def test_reads_the_split_from_the_lists_and_counts_exact_copies(tmp_path: Path) 
     assert shards.class_names == ["00001", "00002", "00003", "00004", "00005"]
     assert shards.splits.tolist() == ["train"] * 7 + ["test"] * 5
     assert shards.sources[0] == "bicycle_final/111085122871_0.JPG"
+    assert manifest["published"] == "Stanford Online Products"
     assert manifest["duplicates"]["images"] == 2
     assert manifest["duplicates"]["across_classes"] == 1
     assert manifest["duplicates"]["across_splits"] == 1
