@@ -373,7 +373,9 @@ def _effect(claim: Claim, result: Effect) -> str:
             change(result, 1.0, 5) if result.low is not None else f"{result.difference:+.5f} [one training]"
         )
     p_value = result.p_value if isinstance(result, Comparison) else None
-    return text if p_value is None else f"{text}, p {p_value:.2g}"
+    if p_value is None:
+        return text
+    return f"{text}, p {p_value:.2g}" if p_value else f"{text}, p < 0.00001"  # of 5 digits
 
 
 def _number(claim: Claim, value: float) -> str:
