@@ -94,6 +94,15 @@ def test_refuses_an_unknown_target(toy: Toy, monkeypatch: pytest.MonkeyPatch) ->
     stages.close()
 
 
+@pytest.mark.parametrize("value", ["x", "3"])
+def test_an_axis_that_is_no_list_is_an_error(toy: Toy, monkeypatch: pytest.MonkeyPatch, value: str) -> None:
+    monkeypatch.chdir(toy.path)
+    toy.write("params.yaml", f"run:\n  datasets: {value}\n")
+    with pytest.raises(RunError, match="an axis of a matrix is a single value") as caught:
+        Stages()
+    assert "as lists" in caught.value.remedy
+
+
 def test_refuses_options_that_concern_several_stages() -> None:
     assert read_options(["-k", "--force"]) == Options(force=True)
     with pytest.raises(RunError, match="--downstream is not an option of a parallel run"):

@@ -37,6 +37,16 @@ def test_keeps_the_two_newest_and_finds_the_newest(tmp_path: Path) -> None:
     assert Checkpoints(tmp_path / "run", "me").at(10)["rows"][0]["loss"] == 10.0
 
 
+def test_a_resumed_run_keeps_the_blocks_of_the_checkpoint_before(tmp_path: Path) -> None:
+    """A run that read no checkpoint does not know their blocks."""
+    parts = [{"network": {"weight": torch.full((1000,), float(value))}} for value in range(3)]
+    for iteration, part in enumerate(parts):
+        Checkpoints(tmp_path, "me").save(iteration, _state(0.0), part)
+    for iteration in (1, 2):
+        state = Checkpoints(tmp_path, "me").at(iteration)
+        assert torch.equal(state["network"]["weight"], parts[iteration]["network"]["weight"])
+
+
 def test_no_directory_is_no_checkpoint(tmp_path: Path) -> None:
     assert Checkpoints(tmp_path / "nothing", "me").newest() is None
 

@@ -132,6 +132,25 @@ def test_resumes_after_broken_connections(server: Server, file: PublishedFile, t
     assert server.ranges == [0, 300_000, 600_000, 600_000, 600_000]
 
 
+def test_does_not_wait_for_a_server_that_stops_sending(
+    server: Server, file: PublishedFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "TIMEOUT", 0.2)
+    asked_again, waited = threading.Event(), []
+
+    def silent(handler: Any, begin: int) -> None:
+        waited.append(asked_again.wait(30))
+
+    def answers(handler: Any, begin: int) -> None:
+        asked_again.set()
+        part(handler, begin)
+
+    server.script = [silent, answers]
+    download_and_check(file, tmp_path)
+    assert asked_again.wait(30)
+    assert waited in ([], [True]), "the second request came while the first one had no answer"
+
+
 def test_resumes_after_a_failed_download(server: Server, file: PublishedFile, tmp_path: Path) -> None:
     server.script = [stops(400_000), fails(404)]
     expected = (
