@@ -1,18 +1,15 @@
 """The results of all stages -> one HTML page that opens offline."""
 
-from dataclasses import replace
 from pathlib import Path
 
 from unseen.config.inputs import ReportInputs, read_inputs
 from unseen.report.analysis import write_analysis
-from unseen.report.comparison import control_of
 from unseen.report.page import build
 from unseen.report.plots import write_plots
 from unseen.report.position_files import write_positions
-from unseen.report.report_data import read_report_data
+from unseen.report.run_data import data_of_run
 from unseen.report.study_document import write_studies
 from unseen.runtime.files import atomic_directory, remove_partial_files, write_json
-from unseen.runtime.revision import revision_of
 from unseen.runtime.stage import main
 
 
@@ -21,26 +18,10 @@ def run() -> None:
     data set as text (verdict.json), the table of the analysis (analysis.csv), and the files of its studies
     and heat maps; and data/plots, the curves of `dvc plots`."""
     inputs = read_inputs(ReportInputs, "report").settings
-    axes, settings = inputs.run, inputs.report
+    settings = inputs.report
     for folder in ("data/metrics", "data/history"):  # both are in git and inputs of this stage
         remove_partial_files(Path(folder))
-    data = read_report_data(
-        Path("data"),
-        axes.datasets,
-        methods=axes.methods,
-        seeds=axes.seeds,
-        sweeps=inputs.sweeps,
-        ensembles=axes.ensembles,
-    )
-    data = replace(
-        data,
-        like=inputs.like,
-        revision=revision_of(Path()),
-        costs=inputs.costs,
-        studies=inputs.studies,
-        own_photos=inputs.own_photos,
-        control=settings.control or control_of(inputs.studies, axes.methods),
-    )
+    data = data_of_run(inputs)
     page = build(
         data,
         settings.title,

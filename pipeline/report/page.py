@@ -181,24 +181,28 @@ def template_environment(pictures: Pictures) -> Environment:
     return environment
 
 
+def rendered(section: Section, dataset: DataSet, environment: Environment) -> Markup:
+    """A section of a data set as HTML; empty if it is omitted. environment: of `template_environment`."""
+    variables = section.content(dataset)
+    if variables is None:
+        return Markup("")
+    if isinstance(section, OwnSection):
+        template = section.template(environment)
+    else:
+        template = environment.get_template(f"{section.__name__.rpartition('.')[2]}.html")
+    return Markup(template.render(dataset=dataset, **variables))
+
+
 def _render(environment: Environment, dataset: DataSet, cards: tuple[Card, ...]) -> dict[str, Any]:
     """The variables of a data set in page.html: its sections as HTML."""
-
-    def rendered(section: Section) -> Markup:
-        variables = section.content(dataset)
-        if variables is None:
-            return Markup("")
-        if isinstance(section, OwnSection):
-            template = section.template(environment)
-        else:
-            template = environment.get_template(f"{section.__name__.rpartition('.')[2]}.html")
-        return Markup(template.render(dataset=dataset, **variables))
-
-    bodies = [(card, Markup("").join(map(rendered, card.sections))) for card in cards]
+    bodies = [
+        (card, Markup("").join(rendered(section, dataset, environment) for section in card.sections))
+        for card in cards
+    ]
     return {
         "id": dataset.anchor,
         "name": dataset.name,
-        "verdict": rendered(verdict),
-        "key_numbers": rendered(key_numbers),
+        "verdict": rendered(verdict, dataset, environment),
+        "key_numbers": rendered(key_numbers, dataset, environment),
         "cards": [{"card": card, "body": body} for card, body in bodies if body],
     }

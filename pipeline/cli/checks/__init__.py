@@ -1,5 +1,5 @@
 """What every part must satisfy: losses, poolings, networks and methods of the library and from outside; and
-samplers, transforms, readers and metrics from outside.
+samplers, transforms, readers, metrics and sections of the report from outside.
 
     unseen check parts.circle:Circle gamma=80
 
@@ -19,6 +19,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from unseen.cli.checks import data, losses, methods, metrics, networks, poolings
 from unseen.cli.checks.common import Failed
+from unseen.config.stages import AnySection, OutsideSection
 from unseen.data.ingest.settings import AnySource, OutsideSource
 from unseen.data.settings import AnyBatch, AnyInput, Batch, Input
 from unseen.evaluation.settings import AnyMetric, OutsideMetric
@@ -77,6 +78,10 @@ def checks_of(settings: Strict) -> tuple[Check, ...]:
         return (data.pictures, data.readings)
     if isinstance(settings, OutsideMetric):
         return (metrics.values, metrics.each_query)
+    if isinstance(settings, OutsideSection):
+        from unseen.cli.checks import sections  # imports the whole report
+
+        return (sections.html,)
     if isinstance(settings, PoolingSettings):
         return poolings.checks_of(settings)
     assert isinstance(settings, LossSettings)
@@ -84,8 +89,8 @@ def checks_of(settings: Strict) -> tuple[Check, ...]:
 
 
 def settings_of(path: str, values: dict[str, Any]) -> Strict:
-    """The settings of the class `package.module:Class`, or of the reader `package.module`, which may be below
-    the current directory.
+    """The settings of the class `package.module:Class`, or of the reader or section `package.module`, which
+    may be below the current directory.
 
     Raises UserError for what cannot be imported or is no part, and for wrong values.
     """
@@ -97,8 +102,8 @@ def settings_of(path: str, values: dict[str, Any]) -> Strict:
     except Exception as error:  # the import runs code from outside
         raise UserError(
             f"{path} cannot be used as a part: {type(error).__name__}: {error}.",
-            "Name a class as package.module:Class, or a reader as package.module, in the folder that "
-            "contains the package. docs/extending.md has the attributes of each kind of part.",
+            "Name a class as package.module:Class, or a reader or section as package.module, in the folder "
+            "that contains the package. docs/extending.md has the attributes of each kind of part.",
         ) from error
     try:
         with trusted():
@@ -120,7 +125,7 @@ def _kind(part: Any, path: str, values: dict[str, Any]) -> tuple[Any, dict[str, 
     """The type of the settings of a part, by the attributes that its kind requires; and its block."""
     block = {"module": path, **values}
     if isinstance(part, ModuleType):
-        return AnySource, block
+        return (AnySection if hasattr(part, "content") else AnySource), block
     if issubclass(part, Method):
         return AnyRecipe, {**_RECIPE, **values, "method": path}
     if hasattr(part, "plan"):

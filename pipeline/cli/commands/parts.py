@@ -25,17 +25,19 @@ def _values(_: click.Context, __: click.Parameter, arguments: tuple[str, ...]) -
     unseen check parts.circle:Circle
     unseen check parts.circle:Circle gamma=80 margin=0.25
     unseen check parts.digits path=data/raw/digits
+    unseen check parts.means
     """,
 )
 @click.argument("part", metavar="PACKAGE.MODULE:CLASS")
 @click.argument("values", nargs=-1, metavar="[KEY=VALUE]...", callback=_values)
 def check(part: str, values: dict[str, Any]) -> None:
     """Test a part of your own as those of the library are tested: a loss, pooling, network, method, sampler,
-    transform or metric, or the reader PACKAGE.MODULE.
+    transform or metric, or the reader or section of the report PACKAGE.MODULE.
 
     The package may be in the current directory. KEY=VALUE are the settings that the part needs, as in a
-    recipe; a method gets a small network and small images, unless they are named. Prints a line for each
-    property; the exit status is 1 if the part does not have one.
+    recipe; a method gets a small network and small images, unless they are named. A section is drawn with the
+    results of the last run. Prints a line for each property; the exit status is 1 if the part does not have
+    one.
     """
     from unseen.cli.checks import results, settings_of
     from unseen.cli.checks.losses import takes_references
