@@ -96,6 +96,9 @@ def test_the_filled_mark_is_that_of_test_classes() -> None:
     svg = gaps(means, {"gsp": 0}, "map_at_r", "x")
     ((train, _),), ((test, _),) = places(svg, "fill: var(--paper)"), places(svg, "fill: var(--series-0)")
     assert train > test, "80 percent are farther right than 30"
+    path = r'<path d="M ([\d.]+) [\d.]+\nL ([\d.]+) [\d.]+\n" style="[^"]*series-0\); stroke-width: 2;'
+    (line,) = re.findall(path, svg)
+    assert sorted(map(float, line)) == pytest.approx([test, train], abs=1e-4), "the marks end the line"
 
 
 def test_the_cross_of_a_drift_is_before_training() -> None:

@@ -15,6 +15,7 @@ from unseen.runtime.errors import UserError
 from unseen.runtime.files import (
     atomic_directory,
     atomic_file,
+    complete_directory,
     regular,
     remove_partial_files,
     require_writable,
@@ -155,6 +156,15 @@ def test_a_kill_leaves_the_old_or_the_new_directory(tmp_path: Path, number: int,
         (partial / "c").write_text("newer")
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
     assert [path.name for path in target.iterdir()] == ["c"]
+
+
+def test_a_reader_finds_the_complete_directory(tmp_path: Path) -> None:
+    path, replaced = tmp_path / "models", tmp_path / ".models.replaced"
+    assert complete_directory(path) == path, "nothing was written"
+    replaced.mkdir()
+    assert complete_directory(path) == replaced, "between the two renames"
+    path.mkdir()
+    assert complete_directory(path) == path, "the old directory is not deleted yet"
 
 
 def test_a_partly_deleted_directory_is_not_restored(tmp_path: Path) -> None:
