@@ -195,6 +195,11 @@ def test_queries_search_the_gallery_of_a_second_file(tmp_path: Path) -> None:
     assert two.differences["map_at_r"].comparison.difference == 0
     with pytest.raises(UserError, match="1 files of vectors, but 2 galleries"):
         evaluate_files(paths, galleries=galleries * 2)
+    sides = [Vectors(x, LABELS, row_id=np.arange(len(x)) - first, where="x") for first in (0, 1)]
+    assert len(sides_of(sides[0], gallery=sides[0]).gallery.row_id) == len(x)
+    for query, gallery in (sides, sides[::-1]):
+        with pytest.raises(UserError, match="x or its gallery has a negative row id"):
+            sides_of(query, gallery=gallery)
 
 
 @pytest.mark.parametrize(

@@ -202,6 +202,21 @@ def test_refuses_another_task(files: Any) -> None:
         evaluate_task(root / "SOPI2IRetrieval", root / "less.parquet", vectors, "SOPI2IRetrieval")
 
 
+def test_refuses_incomplete_tables(files: Any) -> None:
+    root, _, _ = files
+    task, vectors, name = root / "SOPI2IRetrieval", root / "x.parquet", "SOPI2IRetrieval"
+    table = pq.read_table(vectors)
+    pq.write_table(pa.concat_tables([table, table.slice(3, 1)]), root / "twice.parquet")
+    with pytest.raises(UserError, match=r"twice\.parquet has ids that occur twice"):
+        evaluate_task(task, root / "twice.parquet", vectors, name)
+    with pytest.raises(UserError, match="No query has a line in qrels"):
+        mteb_scores({"another": {"a": 1}}, iter([("b", {"a": 1.0})]), False)
+    (qrels,) = (task / "qrels").iterdir()
+    pq.write_table(pq.read_table(qrels).drop_columns(["score"]), qrels)
+    with pytest.raises(UserError, match="has no column score"):
+        evaluate_task(task, vectors, vectors, name)
+
+
 @pytest.mark.parametrize("side", ["queries", "corpus"])
 @pytest.mark.parametrize(
     ("row", "message"), [([0.0] * 20, "the vector of row 2 is zero"), ([np.nan] * 20, "first in row 2")]

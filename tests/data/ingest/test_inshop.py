@@ -126,6 +126,12 @@ def test_refuses_a_list_that_is_not_the_published_one(
         run(changed(tmp_path / "raw", old, new), tmp_path / "out")
 
 
+def test_empty_lines_of_the_list_are_no_images(tmp_path: Path) -> None:
+    run(published(tmp_path / "as published"), tmp_path / "expected")
+    run(changed(tmp_path / "raw", b"id_00000001 gallery\n", b"id_00000001 gallery\n\n  \n"), tmp_path / "out")
+    assert Shards(tmp_path / "out").fingerprint == Shards(tmp_path / "expected").fingerprint
+
+
 def test_refuses_items_without_query_or_gallery(tmp_path: Path) -> None:
     path = changed(tmp_path / "raw", b"id_00000001 gallery", b"id_00000003 gallery")
     expected = r"2 items are only in the query or only in the gallery: id_00000001, id_00000003"

@@ -125,3 +125,8 @@ def test_refuses_a_row_without_direction(bad: float) -> None:
     x[1] = bad
     with pytest.raises(ValueError, match="embedding 1 has no direction"):
         embedding_density(x, np.arange(3))
+
+
+def test_refuses_an_empty_set() -> None:
+    with pytest.raises(ValueError, match="embedding density of no embeddings"):
+        embedding_density(np.empty((0, 3)), np.empty(0, np.int64))
