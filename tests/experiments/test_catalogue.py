@@ -170,6 +170,15 @@ def test_a_grid_gives_every_combination_with_tied_fields(tmp_path: Path) -> None
             "  sources: {parts: {kind: folder}}\n",
             "sources.parts: give settings of the source other than its kind",
         ),
+        ("a:\n  title: t\n  table: x\n  datasets: [parts]\n", "`table` needs `source.paper`"),
+        (
+            "a:\n  title: t\n  methods: {x: {like: ms, label: 3}}\n  datasets: [parts]\n",
+            "methods.x.label: give a text",
+        ),
+        (
+            "a:\n  title: t\n  methods: {x: {like: ms}}\n  datasets: [parts]\n  axes: {a: a, b: b, c: c}\n",
+            "axes: one or two fields, got 3",
+        ),
         (
             "crt-table-8:\n  title: t\n  command: x\n",
             "study crt-table-8 is already defined in pipeline/recipes",

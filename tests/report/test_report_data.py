@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.report.conftest import make_ensembles
-from unseen.report.report_data import ReportData, read_report_data
+from unseen.report.report_data import ReportData, read_json, read_report_data
 from unseen.runtime.errors import UserError
 from unseen.runtime.sealed import DIGESTS
 
@@ -101,3 +101,13 @@ def test_results_of_an_earlier_version_have_no_digest_and_are_refused(complete: 
         read(complete)
     path.write_bytes(original)
     assert "dvc repro --force --single-item" in caught.value.remedy
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [(b'{"a":\n 1', r"x\.json:2 is not valid JSON"), (b'"\xff"', r"x\.json is not UTF-8 text")],
+)
+def test_a_file_that_is_no_json_is_named(tmp_path: Path, content: bytes, message: str) -> None:
+    (tmp_path / "x.json").write_bytes(content)
+    with pytest.raises(UserError, match=message):
+        read_json(tmp_path / "x.json")
