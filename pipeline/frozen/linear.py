@@ -77,6 +77,7 @@ def train(
 
 
 def recipe_of_linear(loss: str, photos: int, steps: int) -> Recipe:
+    """The settings of a training of A and the proxies on a number of photos."""
     return proxy_recipe(loss, min(BATCH, photos), steps, OPTIMIZER, Schedule())
 
 

@@ -6,18 +6,20 @@ from unseen.config.stages import OutsideSection, ReportSettings
 from unseen.report.dataset import DataSet, GallerySize
 from unseen.report.page import OwnSection, rendered, template_environment
 from unseen.report.pictures import Pictures
+from unseen.report.report_data import ReportData
 from unseen.report.run_data import data_of_run
 
 
 def html(settings: OutsideSection) -> None:
     """Content and template give HTML for each data set of the last run, and two pages are equal."""
-    first, second = (_html(settings) for _ in range(2))
+    data = data_of_run(resolved(ReportInputs, "report").settings)
+    first, second = (_html(settings, data) for _ in range(2))
     require(first == second, "Two pages differ.", "Draw nothing at random, and sort what a set contains.")
 
 
-def _html(settings: OutsideSection) -> list[str]:
+def _html(settings: OutsideSection, data: ReportData) -> list[str]:
     """The section of each data set; empty if it is omitted."""
-    data, size = data_of_run(resolved(ReportInputs, "report").settings), ReportSettings()
+    size = ReportSettings()
     gallery = GallerySize(size.queries, size.neighbours, size.thumbnail)
     environment, section = template_environment(Pictures()), OwnSection(settings)
     sets = (DataSet(data, name, f"set-{number}", gallery) for number, name in enumerate(data.datasets))

@@ -50,7 +50,7 @@ class RungRunner:
         self._trainers = {trainer.name: trainer for trainer in trainers}
         self._lengths, self._parts, self._output = lengths, parts, output
         self._sha256, self._labels = np.asarray(photos[0]), photos[1]
-        self._trained: dict[Run, Trained] = {}
+        self._last: dict[str, tuple[Run, Trained]] = {}  # of each rung: parameters take memory
 
     def settings(self, run: Run) -> dict[str, Any]:
         part = self._parts[run.place]
@@ -96,8 +96,9 @@ class RungRunner:
         return np.asarray(VECTORS.rows(path)(np.arange(len(part.queries) + len(part.others))))
 
     def trained(self, run: Run) -> Trained:
-        """What a run trained, after its last length."""
-        return self._trained[run] if run in self._trained else self._train(run)[-1]
+        """What a run trained, after its last length; trained again unless it is the last one of its rung."""
+        last, trained = self._last.get(run.row, (None, None))
+        return trained if trained is not None and last == run else self._train(run)[-1]
 
     def _train(self, run: Run) -> list[Trained]:
         part, lengths = self._parts[run.place], self._lengths[run.row]
@@ -106,7 +107,7 @@ class RungRunner:
         settings = self.settings(run)
         for each in trained:
             VECTORS.write(self._file(settings, each.steps), self._sha256[searched].tolist(), each.vectors)
-        self._trained[run] = trained[-1]
+        self._last[run.row] = run, trained[-1]
         return trained
 
     def _file(self, settings: dict[str, Any], steps: int) -> Path:
