@@ -133,8 +133,10 @@ def ladder(photos: Path, output: Path, plan: LadderPlan, labels: str = FOLDERS) 
     sides = [np.flatnonzero(np.isin(names, sorted(fold))) for fold in parts.folds]
     test = np.flatnonzero(np.isin(names, sorted(parts.test)))
     training = np.sort(np.concatenate(sides))
-    if not max(np.bincount(numbers[test])) > 1:
-        raise UserError("No test class has two pictures.", "Add pictures of the classes, or change --seed.")
+    for part, rows in (("test", test), ("training", training)):
+        if not max(np.bincount(numbers[rows])) > 1:
+            remedy = "Add pictures of the classes, or change --seed."
+            raise UserError(f"No {part} class has two pictures.", remedy)
     every = np.arange(len(numbers))
     if plan.other is not None:
         pictures, numbers = with_other(pictures, numbers, plan.other, plan.other_labels)
@@ -228,7 +230,8 @@ def _climb(
 
     lengths = {}
     for name, of_name in all_lengths.items():
-        of_rung = [record for run, record in of_folds.items() if run.row == name]
+        # A fold whose classes have one photo each chooses nothing.
+        of_rung = [record for run, record in of_folds.items() if run.row == name and record.images]
         weights = [sum(record.images.values()) for record in of_rung]
         means = [[record.mean(after(steps)) for record in of_rung] for steps in of_name]
         lengths[name] = (of_name[int(np.average(means, 1, weights).argmax())],)

@@ -14,6 +14,7 @@ from safetensors.torch import save_file
 from tests.photos import save_products
 from tests.torch_counter import TorchCounter
 from unseen.cli import main as cli
+from unseen.data.splits import grouped
 from unseen.evaluation.external import evaluate_vectors
 from unseen.evaluation.record import Record, Run
 from unseen.evaluation.statistics.better import Family, Verdict, decide
@@ -118,6 +119,25 @@ def test_writes_the_rung_that_held_out_classes_choose(
     metrics = evaluate_vectors(Embedder(output / "model")(files), [path.parent.name for path in files])
     if not ship:
         assert metrics["map_at_r"] == pytest.approx(result.chosen.test["map_at_r"], abs=1e-6)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("count", [1, 4])
+def test_folds_whose_classes_have_one_photo_choose_nothing(
+    photos: Path, network: Network, tmp_path: Path, count: int
+) -> None:
+    folds = grouped([f"product {number:02d}" for number in range(20)], 0.5, 4, 0).folds
+    for name in frozenset().union(*folds[:count]):
+        for number in (1, 2):
+            (photos / name / f"{number}.png").unlink()
+    plan = LadderPlan(network, (32,), head=None, adapt=False)
+    if count == 4:
+        with pytest.raises(UserError, match="No training class has two pictures"):
+            ladder(photos, tmp_path / "out", plan)
+    else:
+        result = ladder(photos, tmp_path / "out", plan)
+        assert all(0 <= rung.validation <= 1 for rung in result.rungs)
+        assert result.rungs[1].steps in (1, 2)
 
 
 def decide_by(monkeypatch: pytest.MonkeyPatch, changes: dict[str, float]) -> None:
