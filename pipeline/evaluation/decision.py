@@ -12,7 +12,10 @@ S is the covariance of the vectors without labels, shrunk towards a multiple of 
 A well-conditioned estimator for large-dimensional covariance matrices, 2004):
 
     S = (1 - r) T + r (tr T / D) I,   T = sum_i (x_i - m)(x_i - m)' / N
-    r = min(1, sum_i ||(x_i - m)(x_i - m)' - T||^2 / (N^2 ||T - (tr T / D) I||^2))
+    r = min(1, sum_i ||(x_i - m)(x_i - m)' - T||^2 / (N^2 ||T - (tr T / D) I||^2)), at least 1 / N
+
+Normally distributed vectors have an r of 2 / N or more; two vectors would have 0, and S no inverse. Vectors
+that are all equal have S = I.
 
 The product with the largest score is the answer; a photo whose largest score is below a threshold is unknown
 (unknown.py). Each photo of the catalog is left out once alone, as a photo of a known product, and once with
@@ -331,8 +334,9 @@ def _whitening(
     fourth = float((np.square(centred, dtype=np.float64).sum(axis=1) ** 2).sum())
     spread = squares - dim * variance**2
     share = min(1.0, (fourth / len(rows) - squares) / len(rows) / spread) if spread > 0 else 1.0
+    share = max(share, 1 / len(rows))
     covariance *= 1 - share
-    covariance.flat[:: dim + 1] += share * variance
+    covariance.flat[:: dim + 1] += share * variance if variance > 0 else 1.0
     from scipy.linalg import cholesky, lapack
 
     root = cholesky(covariance.T, lower=True, overwrite_a=True)  # the matrix itself, in the order of LAPACK

@@ -39,7 +39,7 @@ def scores(
     if kind == WHITENED:
         centre = x.mean(axis=0)
         whole = x if catalog is None else catalog
-        r = ledoit_wolf_shrinkage(whole)
+        r = max(ledoit_wolf_shrinkage(whole), 1 / len(whole))
         covariance = (x - centre).T @ (x - centre) / len(whole)
         shrunk = (1 - r) * covariance + r * np.var(whole, axis=0).mean() * np.eye(x.shape[1])
         inverse = np.linalg.inv(np.linalg.cholesky(shrunk))
@@ -81,6 +81,34 @@ def test_scores_of_new_photos_equal_the_definition(kind: str) -> None:
     for query, row in zip(queries.astype(np.float64), of_photos, strict=True):
         assert row == pytest.approx(scores(kind, x.astype(np.float64), labels, query, None), abs=1e-4)
     assert of_photos.max() <= 1
+
+
+@pytest.mark.parametrize("photos", [1, 2])
+@pytest.mark.parametrize("dim", [1, 3, 24])
+def test_two_products_with_one_or_two_photos_are_whitened(photos: int, dim: int) -> None:
+    x = np.random.default_rng(3).standard_normal((2, dim)).astype(np.float32)
+    x = np.repeat(x / np.linalg.norm(x, axis=1, keepdims=True), photos, axis=0)
+    labels = np.arange(2).repeat(photos)
+    table = left_out(x, labels, np.arange(len(x)), [WHITENED])[WHITENED]
+    queries = Population(8).draw(9, 1)[:, :dim]
+    of_photos = means(WHITENED, x, labels, np.arange(len(x))).scores(queries)
+    x = x.astype(np.float64)
+    for query, row in zip(queries.astype(np.float64), of_photos, strict=True):
+        assert row == pytest.approx(scores(WHITENED, x, labels, query, None), abs=1e-4)
+    assert table.answer.tolist() == labels.tolist() or photos == 1
+    assert table.rival.tolist() == (1 - labels).tolist()
+    assert np.isnan(table.known).all() == (photos == 1)
+
+
+def test_equal_photos_of_two_products_have_finite_scores() -> None:
+    x = np.full((6, 4), 0.5, np.float32)
+    labels, rows = np.arange(2).repeat(3), np.arange(6)
+    for table in left_out(x, labels, rows, RULES).values():
+        assert np.isfinite(table.known).all()
+        assert np.isfinite(table.other).all()
+    of_photos = means(WHITENED, x, labels, rows).scores(x + np.float32(0.1))
+    assert of_photos.tolist() == np.zeros((6, 2)).tolist()
+    assert choose(left_out(x, labels, rows, RULES))[0].rule == NEAREST
 
 
 def test_chooses_whitened_class_means_where_a_few_directions_hide_the_products() -> None:

@@ -122,7 +122,7 @@ def test_writes_the_rung_that_held_out_classes_choose(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("count", [1, 4])
+@pytest.mark.parametrize("count", [1, 3, 4])
 def test_folds_whose_classes_have_one_photo_choose_nothing(
     photos: Path, network: Network, tmp_path: Path, count: int
 ) -> None:
