@@ -140,7 +140,7 @@ def recipes() -> Items:
     from unseen.experiments.catalogue import definitions, entries, studies
     from unseen.experiments.claims.claim import claims as all_claims
     from unseen.experiments.folds.members import fold
-    from unseen.experiments.ladder.head import recipe_of_head
+    from unseen.experiments.ladder.head import layers_of_head
     from unseen.experiments.sweep.space import draw, trial_recipes
     from unseen.frozen.head import head
     from unseen.frozen.maps import trunk
@@ -185,7 +185,7 @@ def recipes() -> Items:
         yield f"head/{arm}", recipe_or_error(of_head, *of_claims.arm(arm))
         yield f"on photos/{arm}", recipe_or_error(of_head, *of_claims.arm(arm), frozen)
     for method in methods:
-        yield f"rung/{method}", recipe_or_error(recipe_of_head, method, frozen, 5)
+        yield f"rung/{method}", recipe_or_error(lambda name: layers_of_head(name, frozen, 5).recipe(), method)
     for text, dataset, method in WRONG:
         value = recipe_or_error(
             lambda t, d, m: made(Definitions(Params(text=t)), d, m), text, dataset, method

@@ -9,11 +9,12 @@ import torch
 from jaxtyping import Float, Float32, Int, Int64
 from torch import Tensor, nn
 
-from unseen.data.settings import Batch
+from unseen.config.layers import Layers, dotted
+from unseen.config.place import Place
 from unseen.losses.settings import ArcFaceLoss, CosFaceLoss, NormalizedSoftmaxLoss, ProxyLoss
 from unseen.methods import modules
 from unseen.methods.method import Method, Observed, Outputs, unit
-from unseen.methods.settings import BaselineRecipe, Optimizer, Schedule, Training
+from unseen.methods.settings import Optimizer, Recipe, Schedule
 from unseen.networks.backbone import Backbone
 
 PROXY_RATE = 1e-2  # of the proxies, AdamW
@@ -65,15 +66,14 @@ def criterion_of(
     return criterion
 
 
-def proxy_recipe(
-    loss: str, images: int, steps: int, optimizer: Optimizer, schedule: Schedule
-) -> BaselineRecipe:
+def proxy_recipe(loss: str, images: int, steps: int, optimizer: Optimizer, schedule: Schedule) -> Recipe:
     """The settings of a training of `steps` batches of `images` images, drawn without regard to classes."""
-    return BaselineRecipe(
-        dim=None,
-        loss=LOSSES[loss],
-        batch=Batch(classes=images, images_per_class=1, sampling="shuffled"),
-        optimizer=optimizer,
-        schedule=schedule,
-        training=Training(protocol="published", iterations=steps, precision="float32"),
-    )
+    fields = {
+        "dim": None,
+        "loss": LOSSES[loss].model_dump(mode="json"),
+        "batch": {"classes": images, "images_per_class": 1, "sampling": "shuffled"},
+        "optimizer": optimizer.model_dump(mode="json"),
+        "schedule": schedule.model_dump(mode="json"),
+        "training": {"protocol": "published", "iterations": steps, "precision": "float32"},
+    }
+    return Layers("baseline", (dotted(Place("A training with proxies"), fields),)).recipe()

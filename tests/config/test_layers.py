@@ -20,7 +20,7 @@ from unseen.config.study_row import is_small
 from unseen.data.settings import Input
 from unseen.experiments.catalogue import definitions
 from unseen.experiments.folds.members import fold
-from unseen.experiments.ladder.head import recipe_of_head
+from unseen.experiments.ladder.head import layers_of_head
 from unseen.experiments.sweep.space import trial
 from unseen.frozen.head import SETTING, head
 from unseen.frozen.maps import Trunk
@@ -343,9 +343,9 @@ def test_the_module_of_a_part_is_its_identity() -> None:
 
 def test_a_rung_has_the_sizes_of_its_network() -> None:
     """At most 384 dimensions, as wide as the class token."""
-    recipe = recipe_of_head("ms", TRUNK, 5)
+    recipe = layers_of_head("ms", TRUNK, 5).recipe()
     assert (recipe.batch.classes, recipe.dim, recipe.training.iterations) == (5, 48, 400)
-    assert recipe_of_head("crt", TRUNK, 50).embedding.dim == 48
+    assert layers_of_head("crt", TRUNK, 50).recipe().embedding.dim == 48
 
 
 def test_only_sets_with_small_networks_are_small() -> None:

@@ -17,6 +17,7 @@ from pydantic import Field
 
 from unseen.config.document import Document
 from unseen.config.inputs import digest
+from unseen.config.layers import Fields
 from unseen.data.shards import Shards
 from unseen.data.splits import grouped
 from unseen.evaluation.record import FLOOR, Record, Run
@@ -49,6 +50,7 @@ PATH = Path(__file__).with_name("whole_photos.yaml")
 COMMITTED = Path(__file__).with_name("whole_photos.json")
 RESULTS = "whole.json"  # in the output directory
 CHOICE = "choice"  # the split that chooses rates
+UNTRAINED = {"training.iterations": 0, "training.start": "random"}  # changes of the recipe of a floor
 
 
 class Trained(Strict):
@@ -156,8 +158,8 @@ class _Run:
             recipes += [self.recipe(arm, network, rate)] * runs
         return cost(recipes)
 
-    def recipe(self, arm: str, network: str, rate: str) -> Recipe:
-        changes = changes_of(self.claims, self.setting, arm, network, rate)
+    def recipe(self, arm: str, network: str, rate: str, further: Fields | None = None) -> Recipe:
+        changes = changes_of(self.claims, self.setting, arm, network, rate) | dict(further or {})
         return head(str(self.claims.arms[arm]["like"]), self.trunks[network], changes).recipe()
 
     def choose(self, name: str, arm: str, network: str) -> None:
@@ -190,7 +192,7 @@ class _Run:
 
     def _compute(self, title: str, runs: tuple[Run, ...], recipes: dict[tuple[str, str], Recipe]) -> None:
         floors = {
-            (FLOOR, network): self.recipe(trained.floor, network, next(iter(trained.rates)))
+            (FLOOR, network): self.recipe(trained.floor, network, next(iter(trained.rates)), UNTRAINED)
             for network, trained in self.setting.networks.items()
             if network in self.trunks
         }

@@ -80,11 +80,7 @@ class WholeRunner:
 
     def recipe(self, run: Run) -> Recipe:
         network, _ = run.place.split("/")
-        recipe = self._recipes[run.row, network]
-        if run.row != FLOOR:
-            return recipe
-        training = recipe.training.model_copy(update={"iterations": 0, "start": "random"})
-        return recipe.model_copy(update={"training": training})
+        return self._recipes[run.row, network]
 
     def settings(self, run: Run) -> dict[str, Any]:
         _, split = run.place.split("/")

@@ -10,6 +10,8 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
+from unseen.config.layers import Layers, dotted
+from unseen.config.place import Place
 from unseen.config.recipe_files import method_class
 from unseen.frozen.head import head
 from unseen.frozen.head_training import embedded, train
@@ -25,18 +27,18 @@ DIM = 384  # the same as in pipeline/recipes/datasets/folder.yaml
 
 
 class HeadInputs(NamedTuple):
-    """A frozen network, its maps of all photos, and the recipe of a head on it."""
+    """A frozen network, its maps of all photos, and the layers of the recipe of a head on it."""
 
     trunk: Trunk
     maps: Maps
-    recipe: Recipe
+    layers: Layers
     seconds: float  # of CPU, for the maps
 
 
 def require_head(method: str, network: Network, directory: Path) -> None:
     """Raises UserError for an unknown method, a network without feature maps, and a head that does not fit
     it. Call it before long work."""
-    recipe_of_head(method, trunk(network, directory, _stages(method)), 2)
+    layers_of_head(method, trunk(network, directory, _stages(method)), 2).recipe()
 
 
 def inputs(
@@ -54,18 +56,18 @@ def inputs(
     frozen = trunk(network, model, _stages(method))
     paths = [photos / path for path in pictures.paths]
     maps = maps_of(paths, pictures.sha256, frozen, directory, f"ladder: maps of {frozen.input.size} pixels")
-    return HeadInputs(frozen, maps, recipe_of_head(method, frozen, classes), time.process_time() - begin)
+    return HeadInputs(frozen, maps, layers_of_head(method, frozen, classes), time.process_time() - begin)
 
 
-def recipe_of_head(method: str, frozen: Trunk, classes: int) -> Recipe:
-    """The recipe of a head on a network. classes: of a batch, at most 8."""
+def layers_of_head(method: str, frozen: Trunk, classes: int) -> Layers:
+    """The layers of a head on a network. classes: of a batch, at most 8."""
     width = frozen.backbone.cls_channels or frozen.backbone.channels[-1]
     fields = {
         "batch.classes": min(8, classes),
         "embedding.dim" if method_class(method) == "crt" else "dim": min(DIM, width),
         "training.iterations": LENGTHS[-1],
     }
-    return head(method, frozen, fields).recipe()
+    return head(method, frozen, fields)
 
 
 class HeadTrainer:
@@ -80,9 +82,8 @@ class HeadTrainer:
 
     def recipe(self, photos: int, steps: int) -> Recipe:
         """As Trainer.recipe."""
-        recipe = self._given.recipe
-        training = recipe.training.model_copy(update={"iterations": steps})
-        return recipe.model_copy(update={"training": training})
+        steps_of_run = dotted(Place("A run of the ladder"), {"training.iterations": steps})
+        return self._given.layers.plus(steps_of_run).recipe()
 
     def train(self, task: Task) -> list[Trained]:
         """As Trainer.train; `parameters` is the method after the last number of steps."""
@@ -97,9 +98,8 @@ class HeadTrainer:
         """As Trainer.write; network and head become a trained model (pipeline/methods/artifact.py)."""
         method, frozen = trained.parameters, self._given.trunk
         method.backbone = frozen.backbone
-        recipe = self._given.recipe
-        backbone = recipe.backbone.model_copy(update={"checkpoint": None})
-        recipe = recipe.model_copy(update={"backbone": backbone})
+        written = dotted(Place("The model of a ladder"), {"backbone.checkpoint": None})
+        recipe = self._given.layers.plus(written).recipe()
         shutil.rmtree(model)
         model.mkdir(parents=True)
         save_weights(model / "weights.safetensors", method)
