@@ -43,6 +43,7 @@ def _of_axes(axes: Axes) -> dict[str, Any]:
         "scales": [axes.get_xscale(), axes.get_yscale()],
         "limits": _numbers([*axes.get_xlim(), *axes.get_ylim()]),
         "ticks": [tick.get_text() for tick in (*axes.get_xticklabels(), *axes.get_yticklabels())],
+        "spines": [side for side, spine in axes.spines.items() if spine.get_visible()],
         "grid": [line.get_visible() for line in (*axes.get_xgridlines(), *axes.get_ygridlines())],
         "legend": [text.get_text() for text in legend.get_texts()] if legend else [],
         "lines": [

@@ -16,9 +16,10 @@ from tests.report.test_study_table import FORMS, grid_table
 from unseen.report.page import build
 from unseen.report.report_data import ReportData
 from unseen.report.study_cells import Ours, Point
-from unseen.report.study_figures import charts
+from unseen.report.study_figures import charts, grouped_bars
 from unseen.report.study_files import write
 from unseen.report.study_table import study_table
+from unseen.report.svg import save
 from unseen.runtime.files import write_json
 
 MARKS = Path(__file__).with_name("marks.json")
@@ -44,7 +45,9 @@ def test_the_figures_of_a_study_have_the_marks_of_those_that_were_looked_at(
     axes = {"loss.margin": "beta", "koleo_weight": "lambda"}
     points = [Point("a", (x, y), Ours(10 * x + y, None), 5.0) for x in (1.0, 73.0) for y in (0.0, 0.25)]
     with recorded() as figures:
-        write(study_table(study_inputs, "cub", study), study_inputs, tmp_path)
+        table = study_table(study_inputs, "cub", study)
+        write(table, study_inputs, tmp_path)
+        save(grouped_bars([table, table]), tmp_path / "bars")
         charts(grid_table(axes, points), "grid")
     compare("study", figures, tmp_path)
 
