@@ -55,6 +55,13 @@ class Run:
         self.most = max(self.most, len(self.scheduler.running))
 
 
+def test_dependents_are_direct_or_through_other_stages() -> None:
+    dependents = {stage: DIAMOND.dependents(stage) for stage in DIAMOND.stages}
+    assert dependents == {"a": {"b", "c", "d"}, "b": {"d"}, "c": {"d"}, "d": set(), "alone": set()}
+    chain = Graph(("a", "b", "c"), {"a": frozenset(), "b": frozenset("a"), "c": frozenset("b")})
+    assert chain.dependents("a") == {"b", "c"}
+
+
 @pytest.mark.parametrize(("slots", "most"), [(1, 1), (2, 2), (8, 2)])
 def test_runs_every_stage_once_after_its_dependencies(slots: int, most: int) -> None:
     run = Run(slots, alone=Process(looks=0))

@@ -129,6 +129,8 @@ def test_tables_of_queries_and_neighbours(project: Path) -> None:
     assert np.nanmean(queries["medium_ap"][:3].to_numpy(zero_copy_only=False)) == pytest.approx(
         metrics()["roxford5k_medium_map"]
     )
+    assert neighbours.schema.field("neighbours").type == pa.list_(pa.int64())
+    assert neighbours.schema.field("similarities").type == pa.list_(pa.float32())
     for row, nearest in zip(TRUTH, neighbours["neighbours"].to_pylist(), strict=True):
         assert len(nearest) == 10
         assert all((identity < 140) == (row["benchmark"] == "roxford5k") for identity in nearest)

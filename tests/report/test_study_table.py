@@ -19,6 +19,7 @@ from unseen.experiments.printed.model import Number
 from unseen.methods.settings import Cost
 from unseen.report.comparison import control_of
 from unseen.report.report_data import ReportData
+from unseen.report.sections.published import unstated
 from unseen.report.study_cells import Cell, Column, Line, Ours, Point, StudyTable, outcome_of
 from unseen.report.study_document import write_document, write_studies
 from unseen.report.study_figures import charts, grouped_bars
@@ -193,6 +194,8 @@ def test_rows_with_one_printed_name_have_their_conditions_on_every_data_set(
     assert len(set(labels)) == len(labels) == len(printed)
     assert {"MS", "NSoftmax, 512 dimensions", "NSoftmax, 2048 dimensions", "HTL (not trained)"} <= set(labels)
     assert {"XBM, 512 dimensions, googlenet", "XBM, 512 dimensions, bn_inception"} <= set(labels)
+    assert any(map(unstated, printed))
+    assert {line.unstated for line in lines} == {""}, "conditions are compared with trained rows only"
 
 
 def test_an_unreliable_number_has_no_difference() -> None:

@@ -135,6 +135,7 @@ def test_does_not_depend_on_order_rotation_or_label_names() -> None:
     transformed = attribute_transfer(z[order], turned[order], 100 + 2 * labels[order], splits=5)
     assert (transformed.l2, transformed.cosine) == pytest.approx((expected.l2, expected.cosine), rel=1e-9)
     assert attribute_transfer(z, x, labels, splits=5, seed=1).l2 != expected.l2
+    assert attribute_transfer(z, x, labels, splits=5, seed=0) == expected
 
 
 def test_refuses_invalid_arguments() -> None:

@@ -3,6 +3,7 @@
 import io
 from pathlib import Path
 
+import cv2
 import numpy as np
 import pytest
 from PIL import Image
@@ -56,6 +57,11 @@ def test_groups_copies_in_other_sizes_qualities_and_formats(photos: Path, tmp_pa
     differences = {copy.path: copy.difference for group in groups for copy in group.pictures}
     assert differences["b/bytes.png"] == 0
     assert all(value is not None and 0 <= value <= DIFFERENCE for value in differences.values())
+    first, copy = (
+        cv2.resize(cv2.imread(str(photos / name)), (32, 32), interpolation=cv2.INTER_AREA).astype(float)
+        for name in ("a/1.png", "a/quality.jpg")
+    )
+    assert differences["a/quality.jpg"] == pytest.approx(np.sqrt(((first - copy) ** 2).mean()), rel=1e-5)
     assert duplicates(catalog, similarity=1.01).groups == []
     equal = duplicates(catalog, similarity=-1.0, difference=0.0).groups
     assert [[copy.path for copy in group.pictures] for group in equal] == [["a/0.png", "b/bytes.png"]]
