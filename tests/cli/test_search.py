@@ -2,6 +2,7 @@
 
 import io
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -12,9 +13,12 @@ from unseen.cli import main as cli
 from unseen.evaluation.external import evaluate_vectors
 from unseen.evaluation.index.kinds import KINDS
 from unseen.evaluation.settings import Hnsw
+from unseen.frozen.network import Network
 from unseen.frozen.training_classes import write_training_classes
 from unseen.networks.published_network import timm
+from unseen.runtime.errors import UserError
 from unseen_search.catalog import Catalog, build
+from unseen_search.catalog.measure import measure
 from unseen_search.commands import INDEX_KINDS
 
 
@@ -160,6 +164,32 @@ def test_index_takes_a_network_with_weights_and_arguments(
             cli.main(["index", str(photos), str(catalog), *wrong])
         assert ended.value.code == 2
         assert problem in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (("find", "catalog", "a.jpg", "--unknown", "photos"), "--unknown needs --at-most-false or --at-most-"),
+        (("measure", "photos"), "Name the network with --network."),
+    ],
+)
+def test_states_the_option_that_lacks(
+    arguments: tuple[str, ...], problem: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli.main([*arguments])
+    assert ended.value.code == 2
+    assert problem in capsys.readouterr().err
+
+
+def test_measure_draws_labels_up_to_a_number_of_photos_and_needs_two(tmp_path: Path) -> None:
+    photos, weights = save_products(tmp_path / "photos", 5, 2), tmp_path / "w.safetensors"
+    save_file(timm.create_model("test_resnet", num_classes=0).state_dict(), weights)
+    network = Network("test_resnet.r160_in1k", weights, 32)
+    assert {result.metrics["queries"] for result in measure(photos, network, limit=4)} == {4}
+    shutil.rmtree(photos)
+    with pytest.raises(UserError, match=r"have 1 labels; a comparison needs two or more"):
+        measure(save_products(photos, 1, 2), network)
 
 
 @pytest.mark.slow

@@ -20,9 +20,9 @@ from unseen.config.study_row import is_small
 from unseen.data.settings import Input
 from unseen.experiments.catalogue import definitions
 from unseen.experiments.folds.members import fold
-from unseen.experiments.ladder.head import layers_of_head
+from unseen.experiments.ladder.head import LENGTHS, layers_of_head
 from unseen.experiments.sweep.space import trial
-from unseen.frozen.head import SETTING, head
+from unseen.frozen.head import head
 from unseen.frozen.maps import Trunk
 from unseen.frozen.trunk import Layout
 from unseen.networks.backbone import Backbone
@@ -205,7 +205,7 @@ CASES = [
     Case(fold_of("cub", PROXY), "training.protocol", "selected", "Model 2 of 4 folds"),
     # heads: of a recipe, of a rung, of an arm
     Case(head_of("gsp"), "optimizer.multipliers", {"proxies": 10.0}, ""),
-    Case(head_of("gsp"), "batch.classes", SETTING["batch"]["classes"], "The setting of heads"),
+    Case(head_of("gsp"), "batch.classes", 8, "The setting of heads"),
     Case(head_of("gsp"), "zero_shot.initialization", "chance", "The setting of heads"),
     Case(head_of("gsp_average"), "zero_shot", None, AVERAGE),
     Case(head_of("gsp_average"), "pooling.transport_ratio", 1.0, AVERAGE),
@@ -277,6 +277,12 @@ MISTAKES = [
     ("    recipe:\n", "    recip:\n", [":19: datasets.tiny.recip is not", "Did you mean recipe?"]),
     ("    method: gsp", "    like: soft", [":3: methods.mine is like itself: mine -> soft -> mine"]),
     ("    method: gsp", "    like: gps", ["unknown methods.gps", "Did you mean gsp?"]),
+    ("    method: gsp", "    like: g p", ["methods.g p: a name starts with a letter", "Rename it"]),
+    (
+        "contrastive, margin: 0.2",
+        "hybrid, pair: {margin: 1}",
+        [":22: ", "loss.pair.name is missing", "`name: `"],
+    ),
     ("  mine:\n", "  mine:\n    <<: {dim: none}\n", [":3: methods.mine.dim: ", "got 'none'"]),  # merged
 ]
 
@@ -341,8 +347,25 @@ def test_the_module_of_a_part_is_its_identity() -> None:
     assert back.recipe().loss.name == "contrastive"
 
 
+def test_heads_have_one_setting() -> None:
+    recipe = head("gsp").recipe()
+    optimizer, training = recipe.optimizer, recipe.training
+    assert (recipe.batch.classes, recipe.batch.images_per_class, recipe.batch.sampling) == (8, 4, "classes")
+    assert (optimizer.name, optimizer.learning_rate, optimizer.weight_decay) == ("adamw", 1e-3, 1e-4)
+    assert (optimizer.epsilon, optimizer.decay_vectors, optimizer.multipliers) == (
+        1e-8,
+        False,
+        {"proxies": 10.0},
+    )
+    assert (optimizer.new_layers_only, optimizer.clip_norm, optimizer.clip_value) == (0, 10.0, None)
+    assert (recipe.schedule.name, recipe.schedule.warmup) == ("constant", 0)
+    assert (training.protocol, training.patience, training.precision) == ("published", None, "float32")
+    assert (training.compile, training.gradient_noise) == (False, None)
+
+
 def test_a_rung_has_the_sizes_of_its_network() -> None:
     """At most 384 dimensions, as wide as the class token."""
+    assert LENGTHS == (50, 100, 200, 400)
     recipe = layers_of_head("ms", TRUNK, 5).recipe()
     assert (recipe.batch.classes, recipe.dim, recipe.training.iterations) == (5, 48, 400)
     assert layers_of_head("crt", TRUNK, 50).recipe().embedding.dim == 48

@@ -21,6 +21,7 @@ from unseen.config.recipe_files import (
 from unseen.config.resolve import dataset_settings
 from unseen.config.stages import SweepSettings
 from unseen.experiments.sweep.space import draw, trial_recipes
+from unseen.runtime.errors import UserError
 
 STEMS = {kind: sorted(path.stem for path in (ROOT / kind).glob("*.yaml")) for kind in ("methods", "datasets")}
 
@@ -46,6 +47,11 @@ def test_a_method_file_names_existing_methods_and_has_no_empty_block(name: str) 
     assert file.recipe or file.base
     assert not (file.like and (file.base or file.method or file.changes or file.sweep))
     assert method_class(name) if not name.startswith("_") else True
+
+
+def test_a_method_without_a_class_of_recipe_is_an_error() -> None:
+    with pytest.raises(UserError, match=r"_mlrc\.yaml: `method` is missing"):
+        method_class("_mlrc")
 
 
 @pytest.mark.parametrize("name", STEMS["datasets"])

@@ -7,7 +7,7 @@ import pytest
 from tests.params import project, resolve, write
 from unseen.config.definitions import Definitions
 from unseen.config.document import Params
-from unseen.config.resolve import dataset_settings, settings, sweep_settings
+from unseen.config.resolve import concurrent_trials, dataset_settings, settings, sweep_settings
 from unseen.config.stages import RunSettings, SweepSettings, TrainSettings
 from unseen.data.ingest.settings import SOURCES, IngestSettings
 from unseen.experiments.catalogue import definitions
@@ -40,6 +40,8 @@ def test_blocks_of_stages(tmp_path: Path) -> None:
     assert ingest == IngestSettings(resize=64)
     assert settings(known(tmp_path).params, "train", TrainSettings).workers == 2
     assert settings(known(tmp_path).params, "run", RunSettings).seeds == (0,)
+    dated = known(tmp_path, TEXT.replace("photos", "2026-01-31"))
+    assert dataset_settings(dated, "tiny")[0].path == "2026-01-31"
     with pytest.raises(
         UserError, match=r"params\.yaml:3: train\.worker is not a setting[^\n]*\n.*Did you mean workers"
     ):
@@ -122,8 +124,10 @@ def test_a_key_of_a_sweep_replaces_the_published_one(tmp_path: Path) -> None:
     published = sweep_settings(known(tmp_path, "methods: {}"), "gsp")
     assert set(published.space) == {"pooling.prototypes", "pooling.transport_ratio", "pooling.epsilon"}
     text = (
-        "sweep: {gsp: {space: {dim: {grid: [64]}}}, gsp-soft: {grace: 3}}\nmethods: {gsp-soft: {like: gsp}}"
+        "sweep: {gsp: {space: {dim: {grid: [64]}}}, gsp-soft: {grace: 3, concurrent: 5}}\n"
+        "methods: {gsp-soft: {like: gsp}}"
     )
+    assert concurrent_trials(known(tmp_path, text), "gsp-soft") == 5
     settings = sweep_settings(known(tmp_path, text), "gsp-soft")
     assert (set(settings.space), settings.grace, settings.trials) == ({"dim"}, 3, published.trials)
     with pytest.raises(UserError, match=r"sweep\.mine is missing, and mine has no published search space"):
@@ -137,6 +141,31 @@ def test_refuses_text_that_yaml_cannot_read(tmp_path: Path, text: str) -> None:
     path.write_text(text, encoding="utf-8")
     with pytest.raises(UserError, match=r"params\.yaml.* is not valid YAML: ."):
         Params(path)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"a: \xff", r"params\.yaml is not UTF-8 text: invalid start byte"),
+        (b"a: 1\nb: c: 2", r"params\.yaml:2 is not valid YAML: .*\n  Correct that line"),
+        (b"- a", r"params\.yaml must contain `key: value` lines at its top level"),
+        (b"sweep: {gsp: 3}", r"params\.yaml:1: sweep\.gsp must be a block of settings, got 3"),
+    ],
+)
+def test_a_file_of_another_form_is_an_error(tmp_path: Path, content: bytes, message: str) -> None:
+    (tmp_path / "params.yaml").write_bytes(content)
+    with pytest.raises(UserError, match=message):
+        sweep_settings(Definitions(Params(tmp_path / "params.yaml")), "gsp")
+
+
+def test_a_search_of_a_study_needs_a_space(tmp_path: Path) -> None:
+    (tmp_path / "studies").mkdir()
+    (tmp_path / "studies/mine.yaml").write_text(
+        "mine:\n  title: t\n  methods: {a: {like: irt_o}}\n  datasets: [parts]\n  search: {total: 2}\n",
+        encoding="utf-8",
+    )
+    with pytest.raises(UserError, match=r"mine\.yaml:5: mine\.search: irt_o of mine-a has no published"):
+        sweep_settings(definitions(write(tmp_path, {}), "mine-a"), "mine-a")
 
 
 def test_a_data_set_of_a_study_has_its_source_settings(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ import pytest
 
 from tests.vectors import unit
 from unseen.evaluation.metrics import quick_metrics
-from unseen.frozen.linear import OPTIMIZER, LinearMap, mapped, train
+from unseen.frozen.linear import LENGTHS, OPTIMIZER, LinearMap, mapped, recipe_of_linear, train
 from unseen.frozen.proxies import LOSSES, criterion_of
 
 DIM, EACH = 24, 8
@@ -61,6 +61,25 @@ def test_the_change_decays_towards_the_published_features_and_proxies_do_not() -
     optimizer.step()
     torch.testing.assert_close(linear.change, torch.full_like(linear.change, 1 - 1e-3 * 0.1))
     assert torch.equal(linear.criterion.get_parameter("proxies"), proxies)
+
+
+def test_the_settings_of_the_rung() -> None:
+    assert LENGTHS == (15, 30, 60, 120, 240)
+    assert recipe_of_linear("cosface", 1000, 240).model_dump(mode="json", exclude_defaults=True) == {
+        "batch": {"classes": 256, "images_per_class": 1, "sampling": "shuffled"},
+        "optimizer": {
+            "name": "adamw",
+            "learning_rate": 1e-3,
+            "weight_decay": 0.1,
+            "multipliers": {"proxies": 10.0},
+            "decay": {"proxies": 0.0},
+        },
+        "training": {"protocol": "published", "iterations": 240, "precision": "float32"},
+        "dim": None,
+        "loss": {"scale": 20.0, "margin": 0.1},
+    }
+    assert recipe_of_linear("nsoftmax", 9, 5).loss.model_dump()["temperature"] == 0.05
+    assert recipe_of_linear("nsoftmax", 9, 5).batch.classes == 9, "all photos are fewer than a batch"
 
 
 def test_mapped_vectors_have_unit_length() -> None:

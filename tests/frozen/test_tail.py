@@ -1,6 +1,7 @@
 """The rung `adapt`: rates of the layers, the length of the warm-up, and the written model."""
 
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from unseen.frozen import tail as module
 from unseen.frozen.embedder import Embedder
 from unseen.frozen.network import Network, add_tail, write_network
 from unseen.frozen.pictures import listed
-from unseen.frozen.tail import DECAY, OPTIMIZER, RATE, WARMUP, AdaptTrainer, inputs, schedule_of
+from unseen.frozen.tail import OPTIMIZER, AdaptTrainer, inputs, schedule_of
 from unseen.frozen.trained import Task
 from unseen.networks.published_network import timm
 from unseen.networks.tail import Tail
@@ -42,16 +43,36 @@ def test_rates_decay_from_the_last_layer_to_the_first() -> None:
         {rates[id(value)] for name, value in adapted.network.named_parameters() if name.startswith(layer)}
         for layer in ("layer4", "layer3", "layer2")
     )
-    assert last == {RATE}
-    assert middle == {RATE * DECAY}
-    assert first == {RATE * DECAY**2}
+    assert last == {2e-3}
+    assert middle == {2e-3 * 0.8}
+    assert first == {2e-3 * 0.8**2}
     assert len(rates) == sum(map(len, adapted.layers()))
 
 
 def test_a_short_training_has_no_warm_up() -> None:
-    assert (schedule_of(100).name, schedule_of(100).warmup) == ("cosine", WARMUP)
+    assert (schedule_of(100).name, schedule_of(100).warmup) == ("cosine", 20)
     rates = [factor(schedule_of(2), step, 2) for step in range(2)]
     assert rates == [1.0, pytest.approx(0.5)]
+
+
+def test_the_settings_of_the_rung() -> None:
+    assert (module.LENGTHS, module.HEAD_STEPS, module.SHARE) == ((100,), 50, 4)
+    recipe = AdaptTrainer.recipe(Mock(_loss="arcface"), 1000, 100)
+    assert recipe.model_dump(mode="json", exclude_defaults=True) == {
+        "batch": {"classes": 32, "images_per_class": 1, "sampling": "shuffled"},
+        "optimizer": {
+            "name": "adamw",
+            "learning_rate": 2e-3,
+            "weight_decay": 0.0,
+            "multipliers": {"proxies": 5.0},
+            "anchor": 10.0,
+            "layer_decay": 0.8,
+        },
+        "schedule": {"name": "cosine", "warmup": 20},
+        "training": {"protocol": "published", "iterations": 100, "precision": "float32"},
+        "dim": None,
+        "loss": {"scale": 20.0, "margin": 0.1},
+    }
 
 
 @pytest.fixture

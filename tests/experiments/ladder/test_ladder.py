@@ -14,6 +14,7 @@ from safetensors.torch import save_file
 from tests.photos import save_products
 from tests.torch_counter import TorchCounter
 from unseen.cli import main as cli
+from unseen.cli.ladder import groups_of
 from unseen.data.splits import grouped
 from unseen.evaluation.external import evaluate_vectors
 from unseen.evaluation.record import Record, Run
@@ -239,6 +240,9 @@ def test_refuses_photos_of_another_kind_that_are_the_same(
         ladder(photos, tmp_path / "out", LadderPlan(network, (32,), other=photos))
     with pytest.raises(UserError, match=r"No photo of .* has a label"):
         ladder(photos, tmp_path / "out", LadderPlan(network, (32,), other=photos / "product 00"))
+    lone = save_products(tmp_path / "lone", 3, 1, first=50)
+    with pytest.raises(UserError, match=r"No class of .*lone has two pictures"):
+        ladder(photos, tmp_path / "out", LadderPlan(network, (32,), other=lone))
 
 
 def test_refuses_an_unknown_head_before_the_network_runs(
@@ -335,6 +339,7 @@ def test_a_shipped_model_is_stated_to_be_unmeasured(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     choose(monkeypatch, "linear")
+    other = save_products(tmp_path / "other", 4, 3, first=50)
     options = [
         "--network",
         network.name,
@@ -345,14 +350,19 @@ def test_a_shipped_model_is_stated_to_be_unmeasured(
         "--head",
         "none",
     ]
-    cli.main(["ladder", str(photos), str(tmp_path / "out"), *options, "--no-adapt", "--ship"])
+    command = ["ladder", str(photos), str(tmp_path / "out"), *options, "--no-adapt", "--ship"]
+    cli.main([*command, "--other", str(other)])
     content = json.loads((tmp_path / "out/ladder.json").read_text())
     printed = capsys.readouterr().out
+    assert f"On 12 photos of another kind, 4 classes of {other}:\n  linear changes MAP@R from " in printed
+    assert "(4 classes are too few for an interval)" in printed
     steps = f"for the {content['chosen']['steps']} steps that held-out classes chose"
     assert f"The written model is linear, trained on all labelled classes {steps}." in printed
     assert "measured in the comparison" in printed
     about = json.loads((tmp_path / "out/model/network.json").read_text())["linear"]
     assert (about["photos"], about["classes"], about["measured"]) == (60, 20, False)
+    cli.main([*command, "--json"])
+    assert json.loads(capsys.readouterr().out) == json.loads((tmp_path / "out/ladder.json").read_text())
 
 
 @pytest.mark.slow
@@ -400,6 +410,12 @@ def test_the_command_prints_the_table_and_its_model_builds_a_catalog(
     with pytest.raises(SystemExit):
         cli.main(["ladder", str(photos), str(output), *options, "--groups", str(tmp_path / "none.csv")])
     assert "none.csv cannot be read" in capsys.readouterr().err
+
+
+def test_a_class_with_two_groups_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "groups.csv").write_text("label,group\na,1\nb,1\na,1\na,2\n")
+    with pytest.raises(UserError, match=r"groups\.csv:5: a is also in 1"):
+        groups_of(tmp_path / "groups.csv")
 
 
 def test_refuses_too_few_classes_before_a_picture_is_read(

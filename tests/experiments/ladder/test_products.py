@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pytest
 
-from unseen.cli.ladder import _warning
+from unseen.cli.ladder import _verdict
 from unseen.data.splits import Split
 from unseen.evaluation.curve import Rate
 from unseen.evaluation.decision import NEAREST, RULES, WHITENED, LeftOut, choose, left_out
@@ -62,8 +62,10 @@ def test_one_class_has_no_wrong_product() -> None:
 
 @pytest.mark.parametrize(("right", "words"), [(0.4, "net is not suited .* 40% .* 60% a wrong"), (0.5, "")])
 def test_a_network_that_does_not_distinguish_the_classes_is_named(right: float, words: str) -> None:
-    measured = Products(NEAREST, Rate(right, None, None), {})
-    rung = Rung("frozen", 32, 0, 0.1, {}, 1.0, products=measured)
-    warning = _warning(Result([rung], rung, Split(frozenset(), ())), LadderPlan(Network("net"), (32,)))
-    assert bool(warning) is bool(words)
-    assert re.search(words, warning or "")
+    measured = Products(WHITENED, Rate(right, None, None), {NEAREST: Rate(0.25, None, None)})
+    rung = Rung("frozen", 32, 0, 0.1, {"map_at_r": 0.1}, 1.0, products=measured)
+    result = Result([rung], rung, Split(frozenset(), ()))
+    answers, *others = _verdict(result, LadderPlan(Network("net"), (32,)))
+    assert answers.endswith(f"by the rule `{WHITENED}`, 25% by `{NEAREST}`.")
+    assert others[0].startswith("Warning: ") is bool(words)
+    assert re.search(words, others[0])

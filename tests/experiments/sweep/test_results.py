@@ -43,6 +43,15 @@ def test_a_validation_whose_record_is_lost_is_recorded_when_the_trial_resumes(
     assert [line.split("iteration ")[1].split("/")[0] for line in lines] == ["20.0", "30.0"]
 
 
+def test_a_trial_whose_process_ended_twice_has_failed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Recorder([Trial(0, {RATIO: 0.1})], tmp_path, 30, "map_at_r").died(0, "killed by a signal")
+    assert "trial 0 failed: its process ended, twice: killed by a signal" in capsys.readouterr().err
+    saved = json.loads((tmp_path / "000.json").read_text(encoding="utf-8"))
+    assert (saved["finished"], saved["error"]) == (True, "its process ended, twice: killed by a signal")
+
+
 @pytest.fixture
 def trials() -> list[Trial]:
     complete = Trial(

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -119,6 +120,18 @@ def test_a_trial_without_enough_memory_is_a_result(
 
     run(params, root, [0.8, 0.1], output, exceeds)
     assert [bool(row["error"]) for row in trials_of(output)] == [False, True]
+
+
+def test_a_sweep_that_was_killed_after_its_trainings_trains_nothing(
+    params: Definitions, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    output, log = root / "data/sweep/parts/gsp", root / "log"
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(module, "write_results", Mock(side_effect=KeyboardInterrupt))
+        run(params, root, [0.2], output, given_metric(log))
+    run(params, root, [0.2], output, given_metric(log))
+    assert log.read_text().count("0.2") == len(trials_of(output)) == 1
 
 
 @pytest.mark.parametrize(

@@ -75,6 +75,25 @@ def hostile(built: Path, directory: Path, path: str) -> Catalog:
     return Catalog(directory)
 
 
+def test_a_catalog_that_is_exchanged_at_each_reading_is_an_error(
+    built: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = (shutil.copytree(built, tmp_path / name) for name in ("catalog", "new"))
+    read = module.read_part
+
+    def exchanging(directory: Path, name: str, reader: Callable[[Path], Any]) -> Any:
+        result = read(directory, name, reader)
+        if name == module.INDEX:
+            first.rename(tmp_path / "aside")
+            second.rename(first)
+            (tmp_path / "aside").rename(second)
+        return result
+
+    monkeypatch.setattr("unseen_search.catalog.catalog.read_part", exchanging)
+    with pytest.raises(UserError, match="was exchanged 10 times while it was read"):
+        Catalog(first)
+
+
 @pytest.mark.parametrize("path", ["../../private/secret.png", "/private/secret.png", "a/../../secret.png"])
 def test_refuses_a_picture_outside_of_the_folder(built: Path, tmp_path: Path, path: str) -> None:
     catalog = hostile(built, tmp_path / "catalog", path)
@@ -108,13 +127,39 @@ def test_refuses_values_of_another_type(built: Path, tmp_path: Path, key: str) -
             Catalog(catalog)
 
 
-@pytest.mark.parametrize("dim", [0, -1, 7, 2**70])
-def test_refuses_another_number_of_dimensions(built: Path, tmp_path: Path, dim: int) -> None:
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        *(("dim", dim, f"its `dim` is {dim}, the vectors have 8") for dim in (0, -1, 7, 2**70)),
+        ("pictures", 5, f"is damaged: {COUNT} pictures, {COUNT} vectors"),
+    ],
+)
+def test_refuses_another_number_of_dimensions_or_pictures(
+    built: Path, tmp_path: Path, key: str, value: int, message: str
+) -> None:
     catalog = shutil.copytree(built, tmp_path / "catalog")
-    about = module.read_about(catalog)
-    write_sealed(catalog / "catalog.json", about | {"dim": dim})
-    with pytest.raises(UserError, match=f"its `dim` is {dim}, the vectors have 8"):
+    write_sealed(catalog / "catalog.json", module.read_about(catalog) | {key: value})
+    with pytest.raises(UserError, match=message):
         Catalog(catalog)
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [("[]", "it contains no object"), (f'{{"schema_version": {module.SCHEMA_VERSION}}}', "it lacks one of")],
+)
+def test_refuses_a_catalog_json_without_its_keys(tmp_path: Path, content: str, reason: str) -> None:
+    (tmp_path / "catalog.json").write_text(content)
+    with pytest.raises(UserError, match=rf"catalog\.json is damaged: {reason}"):
+        module.read_about(tmp_path)
+
+
+def test_damage_of_a_table_that_was_not_verified_is_an_error(built: Path, tmp_path: Path) -> None:
+    catalog = shutil.copytree(built, tmp_path / "catalog")
+    content = (catalog / module.PICTURES).read_bytes()
+    (catalog / module.PICTURES).write_bytes(content[:4] + bytes(400) + content[404:])
+    opened = Catalog(catalog, verify=False)
+    with pytest.raises(UserError, match=r"pictures\.parquet is damaged: .*\n.*unseen index"):
+        list(opened.paths)
 
 
 @pytest.mark.parametrize("part", ["index.faiss", "pictures.parquet", "catalog.json"])

@@ -6,10 +6,22 @@ import numpy as np
 import pytest
 
 from tests.photos import COUNT, picture, save_products
-from unseen.evaluation.decision import MEAN, NEAREST, WHITENED, WITH_MARGIN, Choice, left_out, means
+from unseen.evaluation.decision import (
+    MEAN,
+    NEAREST,
+    VOTES,
+    VOTING,
+    WHITENED,
+    WITH_MARGIN,
+    Choice,
+    left_out,
+    means,
+)
 from unseen.evaluation.unknown import calibrate
 from unseen.runtime.errors import UserError
 from unseen_search.catalog import Catalog, build
+from unseen_search.catalog.answers import Match, answers_of
+from unseen_search.indexing import write_catalog
 
 
 @pytest.mark.slow
@@ -65,6 +77,28 @@ def test_refuses_labels_before_embedding(
     with pytest.raises(UserError, match=message):
         build(photos, tmp_path / "catalog", model, labels=str(table), processes=1)
     assert embedded == []
+
+
+def test_votes_of_the_nearest_pictures_rank_the_products() -> None:
+    near = [Match(f"{place}.jpg", 0.9, label) for place, label in enumerate("abb")]
+    near += [Match(f"{place}.jpg", 0.8, "a") for place in range(3, VOTES)]
+    near += [Match("without.jpg", 0.7), *(Match(f"far {place}.jpg", 0.7, "b") for place in range(VOTES))]
+    (answer,) = answers_of(VOTING, [near], 3, None, [], None)
+    assert answer.products == [
+        ("a", pytest.approx((0.9 + 0.8 * (VOTES - 3)) / VOTES), 1),
+        ("b", pytest.approx(1.8 / VOTES), 2),
+    ]
+
+
+def test_the_command_states_the_rules_that_are_better_at_a_threshold(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("unseen_search.catalog.write.bounded_rules", lambda *_: {0.05: NEAREST, 0.1: MEAN})
+    monkeypatch.setattr("unseen_search.catalog.write.choose", lambda _: [Choice(NEAREST, 1.0, 1.0)])
+    photos = save_products(tmp_path / "photos", 4, 2)
+    write_catalog(photos, tmp_path / "catalog", model, None, "folders", False, workers=1, onnx=False)
+    assert "\nbetter at a threshold for 10% false matches: mean\n" in (printed := capsys.readouterr().out)
+    assert printed.count("better at a threshold") == 1
 
 
 @pytest.mark.slow

@@ -9,6 +9,7 @@ from tests.photos import save_model
 from unseen.frozen.embedder import Embedder
 from unseen.runtime.errors import UserError
 from unseen.runtime.files import write_json
+from unseen.runtime.sealed import write_sealed
 from unseen_search.catalog.model_card import accuracy_of, card, read_accuracy
 
 METRICS = {
@@ -27,7 +28,7 @@ METRICS = {
 def test_the_card_states_data_recipe_protocol_and_numbers_with_intervals(tmp_path: Path) -> None:
     model = save_model(tmp_path / "data/models/tiny/ms/0", 1)
     (tmp_path / "data/metrics/tiny/ms").mkdir(parents=True)
-    write_json(tmp_path / "data/metrics/tiny/ms/0.json", METRICS)
+    write_sealed(tmp_path / "data/metrics/tiny/ms/0.json", METRICS)
     text = card(Embedder(model), accuracy_of(model), {"model.onnx": 2e-6, "model.pt2": 0.0})
     for line in (
         "- Network: test_resnet, from random weights",
@@ -40,6 +41,15 @@ def test_the_card_states_data_recipe_protocol_and_numbers_with_intervals(tmp_pat
         assert f"\n{line}\n" in text
     assert "64 classes, which the training did not contain (metrics/tiny/ms/0.json)" in text
     assert "untrained" not in text, "only metrics with an interval"
+
+
+def test_refuses_metrics_that_were_changed_after_the_evaluation(tmp_path: Path) -> None:
+    path = tmp_path / "tiny/ms/0.json"
+    path.parent.mkdir(parents=True)
+    write_sealed(path, METRICS)
+    path.write_text(path.read_text().replace("0.1326", "0.9326"))
+    with pytest.raises(UserError, match=r"0\.json differs from its sha256(.|\n)*evaluate@tiny-ms-0"):
+        read_accuracy(path)
 
 
 def test_the_card_without_metrics_states_that_nothing_was_measured(tmp_path: Path) -> None:

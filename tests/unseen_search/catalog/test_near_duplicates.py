@@ -1,6 +1,7 @@
 """Near-duplicates: copies in another size, quality or format are one group; other pictures are not."""
 
 import io
+import os
 from pathlib import Path
 
 import cv2
@@ -8,10 +9,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tests.photos import save_model
+from tests.photos import age, save_model
 from unseen.cli import main as cli
 from unseen_search.catalog import Catalog, build
 from unseen_search.catalog.duplicates import DIFFERENCE, duplicates
+from unseen_search.indexing import write_catalog
 
 
 def picture(seed: int, form: str) -> bytes:
@@ -73,6 +75,20 @@ def test_reports_pictures_that_cannot_be_compared(photos: Path, tmp_path: Path) 
     groups, unread = duplicates(Catalog(tmp_path / "catalog"), similarity=-1.0)
     assert unread == ["a/quality.jpg"]
     assert len(groups) == 1
+
+
+def test_the_command_states_pictures_that_cannot_be_compared(
+    photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    age(photos, 3600)
+    damaged, html = photos / "b/bytes.png", tmp_path / "copies.html"
+    build(photos, tmp_path / "catalog", save_model(tmp_path / "model", 1), processes=1)
+    before = damaged.stat()
+    damaged.write_bytes(bytes(before.st_size))
+    os.utime(damaged, ns=(before.st_atime_ns, before.st_mtime_ns))
+    write_catalog(photos, tmp_path / "catalog", None, None, None, False, html, workers=1, onnx=False)
+    printed = capsys.readouterr().out
+    assert printed.endswith("\n1 files are missing and could not be compared, first b/bytes.png\n")
 
 
 @pytest.mark.slow

@@ -2,6 +2,7 @@
 
 import io
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,17 +17,18 @@ from unseen.networks.published_network import timm
 from unseen.runtime.errors import UserError
 from unseen_search.catalog.regions import Explainer
 
+TWO_MAPS = {"name": "test_resnet", "pretrained": False, "stages": [-2, -1]}
 FIRST, SECOND = picture(1, "PNG"), picture(2, "PNG")
 
 
-def network(directory: Path, name: str, linear: bool = False) -> Embedder:
+def network(directory: Path, name: str, linear: bool = False, **arguments: Any) -> Embedder:
     torch.manual_seed(0)
-    module = timm.create_model(name, num_classes=0)
+    module = timm.create_model(name, num_classes=0, **arguments)
     with torch.no_grad():  # random biases and scales, so that no layer is the identity by its initial values
         for parameter in module.parameters():
             parameter += 0.1 * torch.randn_like(parameter)
     save_file(module.state_dict(), directory.with_suffix(".safetensors"))
-    write_network(Network(name, directory.with_suffix(".safetensors"), 96), directory)
+    write_network(Network(name, directory.with_suffix(".safetensors"), 96, arguments=arguments), directory)
     if linear:
         add_linear(directory, torch.randn(module.num_features, module.num_features), {})
     return Embedder(directory)
@@ -87,11 +89,28 @@ def test_a_class_token_has_the_attention_of_the_last_block(tmp_path: Path) -> No
     np.testing.assert_allclose(explanation.first.map, expected, atol=1e-6)
 
 
-def test_a_pooling_that_is_no_average_has_no_regions(tmp_path: Path) -> None:
-    model = save_model(tmp_path / "model", 1, input={"size": 96}, pooling={"name": "gem"})
+@pytest.mark.parametrize(
+    "changes", [{"pooling": {"name": "gem"}}, {"method": "multihead", "backbone": TWO_MAPS}]
+)
+def test_a_pooling_that_is_no_average_has_no_regions(tmp_path: Path, changes: dict[str, Any]) -> None:
+    model = save_model(tmp_path / "model", 1, input={"size": 96}, **changes)
     explanation = Explainer(Embedder(model)).explain(FIRST, SECOND)
     assert explanation.kind is None
     assert explanation.first is explanation.second is None
+
+
+def test_a_transformer_with_another_attention_has_no_regions(tmp_path: Path) -> None:
+    embedder = network(tmp_path / "network", "test_vit.r160_in1k", attn_layer="diff")
+    assert Explainer(embedder).explain(FIRST, SECOND).kind is None
+
+
+def test_positions_of_a_map_with_the_channels_last(tmp_path: Path) -> None:
+    small = {"embed_dim": 8, "depths": [1] * 4, "num_heads": [1] * 4}
+    embedder = network(tmp_path / "network", "swin_tiny_patch4_window7_224.ms_in1k", img_size=96, **small)
+    explanation = Explainer(embedder).explain(FIRST, SECOND)
+    assert explanation.kind == "contribution"
+    assert explanation.first.map.shape == (3, 3)
+    assert explanation.first.map.sum() == pytest.approx(explanation.similarity, abs=1e-4)
 
 
 def test_refuses_a_damaged_picture(tmp_path: Path) -> None:

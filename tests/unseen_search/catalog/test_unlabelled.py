@@ -9,6 +9,9 @@ from PIL import Image
 
 from tests.evaluation.test_unknown import Population, rivals
 from tests.photos import picture, save_model
+from tests.vectors import unit
+from unseen.evaluation.index.index import build as build_index
+from unseen.evaluation.settings import Ivf
 from unseen.evaluation.unknown import UncalibratedError, calibrate
 from unseen.frozen.training_classes import write_training_classes
 from unseen.runtime.errors import UserError
@@ -58,6 +61,35 @@ def test_each_photo_with_its_near_duplicates_is_a_product(photos: Path, tmp_path
     build(photos, tmp_path / "catalog", model, processes=1)
     with pytest.raises(UncalibratedError, match=r"trained on 1 classes(.|\n)*--labels folders"):
         Catalog(tmp_path / "catalog").threshold(0.6)
+
+
+def test_states_what_a_threshold_without_labels_lacks(tmp_path: Path) -> None:
+    photos, model = tmp_path / "photos", save_model(tmp_path / "model", 1)
+    photos.mkdir()
+    for number in range(2):
+        (photos / f"{number}.png").write_bytes(picture(number, "PNG"))
+    two = build(photos, tmp_path / "catalog", model, processes=1)
+    with pytest.raises(UserError, match=r"2 of 2 pictures .*: wrong products cannot be measured\.\n.*--labels"):
+        two.threshold(0.6, at_most_wrong=0.1)
+    (photos / "1.png").unlink()
+    one = build(photos, tmp_path / "catalog", processes=1, remove=True)
+    with pytest.raises(UserError, match=r"catalog has one picture\.\n.*Add pictures"):
+        one.threshold(0.6)
+    with pytest.raises(ValueError, match="two photos or more"):
+        rivals_without_labels(one.index, photos, one.paths)
+
+
+def test_the_neighbours_that_an_approximate_index_misses_are_no_rivals(tmp_path: Path) -> None:
+    x = unit(np.random.default_rng(0).standard_normal((40, 6))).astype(np.float32)
+    index = build_index(x, np.arange(40), Ivf(lists=20, probes=1))
+    result = rivals_without_labels(index, tmp_path, [f"{number}.png" for number in range(40)])
+    cosines = x @ x.T
+    np.fill_diagonal(cosines, -1)
+    alone = result.other == -1
+    assert 0 < alone.sum() < 40
+    assert np.array_equal(result.rival[alone], np.flatnonzero(alone)), "a photo alone in its cell"
+    found = np.flatnonzero(~alone)
+    np.testing.assert_allclose(result.other[found], cosines[found, result.rival[found]], atol=1e-6)
 
 
 def test_the_rate_without_labels_is_at_most_that_with_labels() -> None:

@@ -21,9 +21,20 @@ def test_an_address_of_other_machines_needs_a_token(catalog: Path, monkeypatch: 
             serve(catalog, host, 0, ServiceSettings())
 
 
-def test_the_command_refuses_a_taken_port(catalog: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_states_the_package_that_is_not_installed(catalog: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "unseen_search.service.app", raising=False)
+    monkeypatch.setitem(sys.modules, "fastapi", None)
+    with pytest.raises(UserError, match=r"needs the package fastapi\.\n.*unseen\[serve\]"):
+        serve(catalog, "127.0.0.1", 0, ServiceSettings())
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+def test_the_command_refuses_a_taken_port(
+    catalog: Path, host: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("UNSEEN_TOKEN", raising=False)
     with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(SystemExit) as ended:
-        cli.main(["serve", str(catalog), "--port", str(taken.getsockname()[1])])
+        cli.main(["serve", str(catalog), "--host", host, "--port", str(taken.getsockname()[1])])
     assert ended.value.code == 1
     printed = capsys.readouterr().err
     assert "cannot be used" in printed

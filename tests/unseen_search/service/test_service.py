@@ -9,9 +9,11 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
+from tests.photos import picture
 from tests.unseen_search.service.running import PRODUCTS, Server
 from unseen.evaluation.unknown import UncalibratedError
 from unseen.frozen.training_classes import write_training_classes
+from unseen.runtime.errors import UserError
 from unseen_search.catalog import Catalog, build
 from unseen_search.catalog.thresholds import Asked
 from unseen_search.search import find_photos
@@ -111,6 +113,36 @@ def test_states_the_rate_as_find_does(
     assert "not calibrated" in find_photos(tmp_path / "shipped", [photo], 1, None, Asked(0.55), as_json=False)
     with pytest.raises(UncalibratedError, match=r"not calibrated"):
         Current(tmp_path / "shipped", ServiceSettings(asked=Asked(0.55)))
+
+
+def test_given_photos_of_unknown_products_are_grouped_by_folder(catalog: Path, tmp_path: Path) -> None:
+    names = ("a/1.png", "a/2.png", "b/c/3.png", "4.png", "5.png")
+    for number, name in enumerate(names):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(picture(70 + number, "PNG"))
+    first, second, third, fourth, fifth = (tmp_path / name for name in names)
+    products = {"a": [first, second], "c": [third], "4": [fourth], "5": [fifth]}
+    loaded = Catalog(catalog)
+    given = Asked(0.55, unknown=tmp_path).threshold(loaded)
+    assert given == loaded.threshold(0.55, unknown=products)
+    assert given.given == 5
+    assert given != loaded.threshold(0.55, unknown={"one": [*map(tmp_path.joinpath, names)]})
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(UserError, match=r"empty contains no picture\.\n.*--unknown"):
+        Asked(0.55, unknown=tmp_path / "empty").threshold(loaded)
+
+
+def test_the_earlier_catalog_answers_while_the_directory_is_exchanged(
+    catalog: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    served = shutil.copytree(catalog, tmp_path / "catalog")
+    current = Current(served, ServiceSettings())
+    before = current.get()
+    served.rename(tmp_path / "aside")
+    assert current.get() is before
+    (tmp_path / "aside").rename(served)
+    assert current.get() is before, "it is the same catalog again"
+    assert capsys.readouterr().err == ""
 
 
 def test_without_a_rate_there_is_no_statement(server: Server, photos: Path) -> None:

@@ -15,6 +15,7 @@ import pillow_heif
 import pytest
 from PIL import Image
 
+from tests.photos import picture
 from tests.unseen_search.service.running import Reply, Server
 from unseen_search.catalog.catalog import Catalog
 from unseen_search.service import app as service
@@ -28,6 +29,7 @@ from unseen_search.service import server as limits
         (b"no picture", 422, "cannot be read as a picture"),
         (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", 422, "cannot be read as a picture"),
         (b"\xff\xd8\xff" + bytes(200), 422, "cannot be read as a picture"),
+        (picture(7)[:-40], 422, "cannot be read as a picture"),
         (bytes(100_001), 413, "at most 100,000 bytes"),
     ],
 )
