@@ -3,7 +3,9 @@
 import hashlib
 import io
 from collections import Counter
+from pathlib import Path
 
+import cv2
 import numpy as np
 import pytest
 from PIL import Image
@@ -16,6 +18,7 @@ from unseen.data.ingest.sources.creature import Look
 from unseen.data.shards import Shards
 from unseen.runtime.errors import UserError
 
+KNOWN = Path(__file__).with_name("built_in_images.png")
 SMALL = PartsSource(train_classes=4, test_classes=4, images_per_class=8)
 
 
@@ -150,6 +153,21 @@ class TestDrawing:
         for number, sprite in enumerate(sprites):
             for other in sprites[:number]:
                 assert (np.abs(sprite - other).max(axis=2) > 40).sum() > 0.015 * body
+
+    def test_images_are_those_that_were_looked_at(self, tmp_path: Path) -> None:
+        """KNOWN has an image of each of 64 classes, which have every value of every attribute, at 16 x 16
+        pixels."""
+        looks = parts.classes(PartsSource())
+        files = [parts.photograph(PartsSource(), looks, label, label % 5) for label in range(64)]
+        small = [
+            cv2.resize(decode(np.frombuffer(file, np.uint8)), (16, 16), interpolation=cv2.INTER_AREA)
+            for file in files
+        ]
+        sheet = np.vstack([np.hstack(small[start : start + 8]) for start in range(0, 64, 8)])
+        Image.fromarray(sheet).save(tmp_path / KNOWN.name)
+        known = np.asarray(Image.open(KNOWN))
+        difference = abs(sheet.astype(int) - known).max()
+        assert difference <= 6, f"Look at {tmp_path / KNOWN.name}. If it is right, put it into {KNOWN}."
 
     def test_pastes_a_sprite_at_its_position(self) -> None:
         """A square at x = 1, y = 0 of the sprite's plane is pasted at the rotated and mirrored position. For
