@@ -10,11 +10,13 @@ from safetensors.torch import save_file
 
 from tests.photos import COUNT, save_model, save_photos, save_products
 from unseen.cli import main as cli
+from unseen.cli.commands.network import network_of
 from unseen.evaluation.external import evaluate_vectors
 from unseen.evaluation.index.kinds import KINDS
 from unseen.evaluation.settings import Hnsw
 from unseen.frozen.network import Network
 from unseen.frozen.training_classes import write_training_classes
+from unseen.networks import lite0
 from unseen.networks.published_network import timm
 from unseen.runtime.errors import UserError
 from unseen_search.catalog import Catalog, build
@@ -169,7 +171,10 @@ def test_index_takes_a_network_with_weights_and_arguments(
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
-        (("find", "catalog", "a.jpg", "--unknown", "photos"), "--unknown needs --at-most-false or --at-most-"),
+        (
+            ("find", "catalog", "a.jpg", "--unknown", "photos"),
+            "--unknown needs --at-most-false or --at-most-",
+        ),
         (("measure", "photos"), "Name the network with --network."),
     ],
 )
@@ -180,6 +185,10 @@ def test_states_the_option_that_lacks(
         cli.main([*arguments])
     assert ended.value.code == 2
     assert problem in capsys.readouterr().err
+
+
+def test_a_size_alone_is_of_the_default_network() -> None:
+    assert network_of(None, None, 96, None, {}) == Network(lite0.NETWORK, size=96)
 
 
 def test_measure_draws_labels_up_to_a_number_of_photos_and_needs_two(tmp_path: Path) -> None:

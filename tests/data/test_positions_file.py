@@ -100,19 +100,30 @@ def test_refuses_a_missing_and_a_truncated_file(path: Path) -> None:
         (SCHEMA, {"schema_version": "1", "queries": "[]"}, "has schema version 1, expected 2"),
         (SCHEMA, {"queries": "[]"}, "has schema version none, expected 2"),
         (pa.schema([("row_id", pa.int64())]), {"schema_version": "2"}, "is not a positions file"),
+        (SCHEMA, {"schema_version": "2", "queries": b"\xff"}, "is damaged: 'utf-8' codec"),
         (SCHEMA, {"schema_version": "2", "queries": "[]"}, "its sha256 is not that of its content"),
         (SCHEMA, {"schema_version": "2", "queries": "[]", "sha256": "0" * 64}, "its sha256 is not that"),
     ],
-    ids=["earlier", "no version", "other columns", "no digest", "another digest"],
+    ids=["earlier", "no version", "other columns", "queries", "no digest", "another digest"],
 )
 def test_refuses_another_format(
-    tmp_path: Path, schema: pa.Schema, metadata: dict[str, str], message: str
+    tmp_path: Path, schema: pa.Schema, metadata: dict[str, str | bytes], message: str
 ) -> None:
     file, described = tmp_path / "0.arrow", schema.with_metadata(metadata)
     with pa.OSFile(str(file), "wb") as sink, pa.ipc.new_file(sink, described) as writer:
         writer.write_table(pa.table([[] for _ in schema.names], schema=described))
     with pytest.raises(UserError, match=message):
         read(file)
+
+
+def test_refuses_empty_values(path: Path) -> None:
+    table = pa.ipc.open_file(path.read_bytes()).read_all()
+    values = [None if name == "label" else table[name] for name in table.column_names]
+    arrays = [pa.nulls(3, SCHEMA.field("label").type) if each is None else each for each in values]
+    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
+        writer.write_table(pa.table(arrays, schema=table.schema))
+    with pytest.raises(UserError, match="is damaged: column label has empty values"):
+        read(path)
 
 
 @pytest.mark.parametrize(("size", "error"), [(64, MemoryError), (2**40, UserError)])

@@ -13,6 +13,8 @@ def test_pixels_are_those_of_torch(interpolation: str) -> None:
     for number in range(40):
         before = numbers.integers(1, 300, 2)
         height, width = numbers.integers(1, 260, 2).tolist()
+        if number % 8 == 0:
+            height = int(before[0])  # only the width changes
         picture = numbers.integers(0, 256, (*before, 3), np.uint8)
         if number % 2:  # black and white: the largest overshoots
             picture = picture // 128 * 255

@@ -170,13 +170,20 @@ def test_a_manifest_with_other_numbers_of_rows_is_damaged(tmp_path: Path, change
         Shards(directory).image(0)
 
 
-def test_a_lack_of_memory_is_no_damage(shard_directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [(pa.ArrowMemoryError("malloc of size 181120 failed"), MemoryError), (OSError(5, "of a disk"), OSError)],
+)
+def test_a_problem_of_the_system_is_no_damage(
+    shard_directory: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, kind: type[Exception]
+) -> None:
     def fail(*arguments: Any, **options: Any) -> pa.Table:
-        raise pa.ArrowMemoryError("malloc of size 181120 failed")
+        raise error
 
     monkeypatch.setattr(pq, "read_table", fail)
-    with pytest.raises(MemoryError, match="181120"):
+    with pytest.raises(kind) as caught:
         Shards(shard_directory)
+    assert caught.value is error
 
 
 @pytest.mark.parametrize("place", ["footer", "offsets"])

@@ -319,6 +319,14 @@ def test_refuses_a_table_that_cannot_be_evaluated(tmp_path: Path, content: pa.Ta
     assert str(tmp_path / "x.parquet") in raised.value.what
 
 
+def test_refuses_an_arrow_file_without_rows(tmp_path: Path) -> None:
+    schema = pa.schema({"label": pa.int64(), "embedding": pa.list_(pa.float32())})
+    with pa.OSFile(str(tmp_path / "x.arrow"), "wb") as sink, pa.ipc.new_file(sink, schema):
+        pass
+    with pytest.raises(UserError, match="there is no vector"):
+        rows_of(tmp_path / "x.arrow")
+
+
 def test_refuses_a_zero_vector_that_should_be_normalised() -> None:
     with pytest.raises(UserError, match="the vector of row 0 is zero"):
         evaluate_vectors(np.zeros((62, 4)), LABELS, normalize=True)

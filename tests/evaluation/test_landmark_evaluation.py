@@ -21,6 +21,8 @@ from unseen.evaluation.landmarks import LandmarkProtocol, evaluate_landmarks
 from unseen.evaluation.metrics import Rows
 from unseen.evaluation.protocol import Protocol
 from unseen.evaluation.reduction import Reduction, apply
+from unseen.evaluation.run import evaluate_run
+from unseen.evaluation.settings import EvaluateSettings
 from unseen.evaluation.sides import Sides
 from unseen.runtime.errors import UserError
 from unseen.stages.evaluate import run
@@ -134,6 +136,12 @@ def test_tables_of_queries_and_neighbours(project: Path) -> None:
     for row, nearest in zip(TRUTH, neighbours["neighbours"].to_pylist(), strict=True):
         assert len(nearest) == 10
         assert all((identity < 140) == (row["benchmark"] == "roxford5k") for identity in nearest)
+
+
+def test_refuses_metrics_of_a_user(project: Path) -> None:
+    settings = EvaluateSettings().model_copy(update={"metrics": {"mrr": None}})
+    with pytest.raises(UserError, match=r"evaluate\.metrics does not apply .* a table\.\n.*Remove evaluate"):
+        evaluate_run(project / "data/embeddings" / NAME, settings)
 
 
 @pytest.mark.parametrize("whiten", ["none", "pca", "pairs"])

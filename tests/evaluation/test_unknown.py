@@ -231,6 +231,9 @@ def test_limits_wrong_products_and_refuses_where_most_answers_are_wrong() -> Non
     assert both.score == max(threshold.score, calibrate(of_catalog, 60, 0.1).score)
     with pytest.raises(UserError, match=r"do not limit the wrong products to 0\.01%"):
         calibrate(of_catalog, 60, at_most_wrong=0.0001)
+    alone = rivals(Population(3).draw(60, 1), np.arange(60))
+    with pytest.raises(UserError, match=r"No product has two photos.*\n.*Add photos"):
+        calibrate(alone, 60, at_most_wrong=0.1)
     confused = of_catalog._replace(answer=(of_catalog.label + 1) % 60)
     with pytest.raises(UserError, match="Most answers would be wrong"):
         calibrate(confused, 60, 0.3)

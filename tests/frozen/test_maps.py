@@ -34,6 +34,13 @@ def test_the_average_of_the_maps_is_the_published_embedding(network: Network, tm
     assert abs(averages - Embedder(network)(photos)).max() < 1e-3
 
 
+def test_a_transformer_has_the_size_of_its_pictures(tmp_path: Path) -> None:
+    save_file(timm.create_model("test_vit", num_classes=0).state_dict(), tmp_path / "w.safetensors")
+    frozen = trunk(Network("test_vit.r160_in1k", tmp_path / "w.safetensors", 64), tmp_path / "model")
+    assert frozen.settings["arguments"] == {"img_size": 64}
+    assert frozen.layout.maps == ((64, 4, 4),)
+
+
 @pytest.mark.slow
 def test_computes_each_photo_once_and_continues(
     network: Network, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -122,6 +122,12 @@ def _flipped_bit(path: Path, form: Format) -> None:
     path.write_bytes(content)
 
 
+def _two_blocks(path: Path, form: Format) -> None:
+    table = pa.ipc.open_file(path.read_bytes()).read_all()
+    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
+        writer.write_table(table, max_chunksize=60)
+
+
 DAMAGES = [_junk, _other_table, _other_width, _other_form, _directory, _pipe]
 
 
@@ -132,6 +138,7 @@ DAMAGES = [_junk, _other_table, _other_width, _other_form, _directory, _pipe]
         (VECTORS, _no_digest),
         (VECTORS, _flipped_bit),
         (MAPS, _flipped_bit),
+        (MAPS, _two_blocks),
     ],
 )
 def test_a_damaged_file_is_removed(

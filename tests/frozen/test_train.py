@@ -148,6 +148,14 @@ def test_a_narrow_projection_starts_at_the_leading_directions() -> None:
     assert abs(vectors @ vectors.T - leading @ leading.T).max() < 1e-3
 
 
+def test_refuses_an_own_start_of_the_training() -> None:
+    recipe = recipe_of("ms", RESNET | {"dim": 8, "training.start": "principal"})
+    with pytest.raises(
+        UserError, match=r"start of a head on cached maps is random\.\n.*Remove training.start"
+    ):
+        on_cached_maps(recipe, Layout((3,), ((8, 2, 2),), None), 4, 8, 0)
+
+
 @pytest.mark.slow
 def test_refuses_maps_of_another_network_and_a_momentum_encoder() -> None:
     backbone = CachedBackbone(Layout((3,), ((8, 2, 2),), None), (3,))

@@ -11,7 +11,14 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from tests.methods.small import CLASSES, METHODS, SAMPLES, batch, places, recipe
-from unseen.methods.artifact import Weights, load_method, save_recipe, save_weights, weights_digest
+from unseen.methods.artifact import (
+    Weights,
+    load_method,
+    save_recipe,
+    save_weights,
+    training_settings,
+    weights_digest,
+)
 from unseen.methods.build import initial_method
 from unseen.methods.method import Method
 from unseen.methods.settings import Recipe
@@ -170,8 +177,9 @@ def test_refuses_a_pipe_or_directory_in_the_place_of_a_file(model: Path, name: s
 )
 def test_names_a_damaged_recipe(model: Path, content: str) -> None:
     (model / "recipe.json").write_text(content)
-    with pytest.raises(UserError, match=r"recipe\.json"):
-        load_method(model)
+    for read in (load_method, training_settings):
+        with pytest.raises(UserError, match=r"recipe\.json"):
+            read(model)
 
 
 def test_names_damaged_weights(model: Path) -> None:

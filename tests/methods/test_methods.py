@@ -247,6 +247,17 @@ def test_refuses_parts_that_do_not_fit(method: str, blocks: dict, message: str) 
         ),
         ("crt", {"branches": "shared"}, "branches: shared needs the same prototypes and hidden"),
         ("multihead", {"dim": 15}, "dim must be even"),
+        ("multihead", {"backbone": {"stages": [-1]}}, r"must contain two indices, got \(-1,\)"),
+        ("baseline", {"input": {"crop_scale": [0.5, 0.2]}}, r"two ascending shares .*, got \(0\.5, 0\.2\)"),
+        (
+            "baseline",
+            {
+                "loss": {"name": "tuple_contrastive", "negatives": 2},
+                "batch": {"sampling": "tuples", "images_per_class": 4},
+                "training": {"protocol": "refit"},
+            },
+            "set training.protocol to selected or published, got refit",
+        ),
         ("gsp", {"pooling": {"name": "average"}}, "average"),
     ],
 )

@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -211,6 +212,35 @@ def test_names_one_changed_digit_and_one_flipped_bit(tmp_path: Path) -> None:
     earlier = {name: value for name, value in json.loads(about).items() if "sha256" not in name}
     (model / ABOUT).write_text(json.dumps(earlier))
     load_network(model)
+    (model / ABOUT).write_text(json.dumps(earlier | {"schema_version": 9}))
+    with pytest.raises(UserError, match=r"network\.json cannot be used: its schema version is 9, expected 1"):
+        load_network(model)
+    with pytest.raises(ValueError, match="not loaded from a directory has no files"):
+        Embedder(network).fingerprint()
+
+
+@pytest.mark.parametrize(
+    ("name", "file"),
+    [
+        ("mit_b1", "pytorch_model.bin of https://huggingface.co/nvidia/mit-b1"),
+        ("gcvit_xxtiny.in1k", "https://github.com/.*/gcvit_xxtiny_224_nvidia-d1d86009.pth"),
+        ("resnet18.a1_in1k", "model.safetensors of https://huggingface.co/timm/resnet18.a1_in1k"),
+    ],
+)
+def test_names_the_published_file_of_a_network(
+    name: str, file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path))
+    assert re.fullmatch(file, local_weights.weights_of(name).file)
+    saved = tmp_path / "hub/checkpoints" / Path(file).name
+    saved.parent.mkdir(parents=True)
+    saved.touch()
+    assert (local_weights.weights_of(name).path == saved) is (name == "gcvit_xxtiny.in1k")
+
+
+def test_a_network_without_published_weights_is_an_error() -> None:
+    with pytest.raises(ValueError, match="test_mambaout has no published weights"):
+        local_weights.weights_of("test_mambaout")
 
 
 @pytest.mark.parametrize("name", [ABOUT, WEIGHTS, LINEAR])

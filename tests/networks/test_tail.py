@@ -90,6 +90,23 @@ class Repeats(Skips):
         return self.second(self.second(self.first(images))).mean((2, 3))
 
 
+class Shares(Skips):
+    """A network that runs a layer before the last one twice."""
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        return self.second(self.first(self.first(images))).mean((2, 3))
+
+
+class Bare(nn.Module):
+    """A network whose parameters are in no module."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Parameter(torch.ones(1)), nn.Parameter(torch.ones(1))
+
+    group_matcher = Skips.group_matcher
+
+
 class OfList(nn.Conv2d):
     """A layer that reads a list of tensors."""
 
@@ -113,6 +130,10 @@ def test_refuses_a_network_that_is_no_chain() -> None:
         Tail(Skips().eval(), "skips", 1, 8)
     with pytest.raises(ValueError, match="second runs 2 times"):
         Tail(Repeats().eval(), "repeats", 1, 8)
+    with pytest.raises(ValueError, match="not a chain: first is not a layer of it"):
+        Tail(Shares().eval(), "shares", 1, 8)
+    with pytest.raises(ValueError, match="bare has no layer that is one module"):
+        Tail(Bare(), "bare", 1, 8)
     with pytest.raises(ValueError, match="input of second is not one tensor"):
         Tail(Lists().eval(), "lists", 1, 8)
     with pytest.raises(ValueError, match="its tail has 1 to 4"):

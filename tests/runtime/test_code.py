@@ -67,6 +67,19 @@ def test_changed_code_changes_the_digest(old: str, new: str) -> None:
     assert digest(SOURCE.replace(old, new)) != digest(SOURCE)
 
 
+def test_a_formatted_text_in_pieces_has_the_digest_of_one() -> None:
+    """Versions of Python divide the text differently."""
+    tree = ast.parse('f"{x}ab"')
+    (text,) = (node for node in ast.walk(tree) if isinstance(node, ast.JoinedStr))
+    text.values = [ast.Constant(""), text.values[0], ast.Constant("a"), ast.Constant("b")]
+    assert digest_of(tree) == digest('f"{x}ab"')
+
+
+def test_a_module_that_is_neither_of_the_project_nor_installed_is_an_error() -> None:
+    with pytest.raises(KeyError, match=r"no module no_such_module in .*pipeline"):
+        code_of(PACKAGE).closure(["no_such_module"])
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("python", ["python3.11", "python3.12", "python3.13", "python3.14"])
 def test_versions_of_python_give_equal_digests(python: str) -> None:

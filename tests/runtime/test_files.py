@@ -356,6 +356,8 @@ def test_a_partial_file_that_is_being_written_remains(tmp_path: Path) -> None:
     killed.write_text("{")
     foreign = tmp_path / ".notes.partial"
     foreign.write_text("of a user")
+    folder = tmp_path / f".1.json.{'0' * 32}.partial"
+    folder.mkdir()
     with atomic_file(tmp_path / "a" / "1.json") as partial:
         remove_partial_files(tmp_path)
         remove_partial_files(tmp_path / "a", "1.json")
@@ -363,6 +365,7 @@ def test_a_partial_file_that_is_being_written_remains(tmp_path: Path) -> None:
         partial.write_text("1")
     assert not killed.exists()
     assert foreign.exists()
+    assert folder.exists()
 
 
 @pytest.mark.parametrize("kind", ["pipe", "directory"])

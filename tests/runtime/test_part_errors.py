@@ -61,6 +61,7 @@ OTHERS = {
             "module: outside.wrong:Cost",
             r":5: .*called as `cost\(pairs\)`, it defines `cost\(self, a, b\)`",
         ),
+        ("loss", "module: outside.wrong:Named", r":5: .*a part has no argument `name`: the recipe needs"),
         ("loss", "module: outside.wrong:NoForward", r":5: .*NoForward has no attribute `forward`"),
         ("loss", "module: outside.wrong:NoModule", r":5: .*NoModule is no subclass of torch.nn.Module"),
         ("loss", "module: outside.wrong:OneSided", r":5: .*called as `forward\(embeddings, labels\)`, it"),

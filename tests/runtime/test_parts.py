@@ -118,7 +118,12 @@ def test_what_a_sampler_and_a_transform_return_is_checked() -> None:
 
     batch = {"classes": 2, "images_per_class": 2}
     labels = np.arange(9)
-    for module, message in (("Pairs", r"outside of 0 to 8"), ("Changing", r"two batches for step 0")):
+    few = r"Few draws positions \(3,\) of type int64 .*; expected 4 integers and 4 numbers of type uint64"
+    for module, message in (
+        ("Pairs", r"outside of 0 to 8"),
+        ("Changing", r"two batches for step 0"),
+        ("Few", few),
+    ):
         shift = {"shift": 7}
         recipe = images(batch=batch | shift | {"module": f"outside.images:{module}"})
         with pytest.raises(UserError, match=message):
@@ -137,7 +142,7 @@ def test_a_reader(project: Path) -> None:
     params = Params(text="datasets: {own: {source: {module: outside.reader, classes: 6}}}\ningest: {}")
     source, settings = dataset_settings(Definitions(params), "own")
     assert source.model_dump() == {"module": "outside.reader", "path": "data/raw/own", "classes": 6}
-    assert Definitions(params).dataset("own").kind == "cub"
+    assert Definitions(params).dataset("own").kind == source.kind == "cub"
     inputs = IngestInputs(source=source, ingest=settings)
     assert IngestInputs.parse(inputs.model_dump(mode="json")) == pickle.loads(pickle.dumps(inputs)) == inputs
     ingest(source, settings, project / "shards", "own", 1)

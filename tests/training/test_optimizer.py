@@ -6,9 +6,12 @@ import pytest
 import torch
 from torch.nn import Parameter
 
+from tests.training.jobs import recipe
+from unseen.methods.build import initial_method
 from unseen.methods.settings import Optimizer, Schedule
 from unseen.runtime.errors import UserError
 from unseen.training.optimizer import build_optimizer, factor, set_learning_rate
+from unseen.training.run import optimizer_of
 
 CPU = torch.device("cpu")
 
@@ -206,6 +209,15 @@ def test_rates_decrease_by_layer_towards_the_stem() -> None:
     rates = {id(p): group["lr"] for group in optimizer.param_groups for p in group["params"]}
     assert [[rates[id(p)] for p in layer] for layer in layers] == [[0.25], [0.5, 0.5], [1.0]]
     assert rates[id(head)] == 10.0
+
+
+def test_rates_by_layer_need_a_network_with_layers() -> None:
+    settings = recipe("baseline", optimizer={"layer_decay": 0.5})
+    method = initial_method(settings, 3, 12, 0)
+    optimizer_of(method, settings, CPU)
+    method.backbone.network = torch.nn.Identity()
+    with pytest.raises(UserError, match=r"layer_decay is 0\.5: timm does not define .*\n.*layer_decay to 1"):
+        optimizer_of(method, settings, CPU)
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from torch.nn import Parameter
 from tests.training.jobs import recipe
 from unseen.data.loader import TrainBatch, normalize
 from unseen.methods.method import Method, Outputs
+from unseen.runtime.errors import UserError
 from unseen.training.optimizer import build_optimizer
 from unseen.training.step import Learner, NotFinite, Step, train_step
 
@@ -117,6 +118,14 @@ def test_a_plateau_counts_the_validations_after_the_warm_up_of_new_layers() -> N
     assert _advance(Linear(), 8, validations=flat[:4], **blocks).learning_rate == pytest.approx(0.05), (
         "without a warm-up all count"
     )
+
+
+def test_a_warm_up_of_new_layers_needs_parameters_beside_the_backbone() -> None:
+    method = Linear()
+    method.backbone = torch.nn.ParameterList([method.weight])
+    with pytest.raises(UserError, match=r"new_layers_only leaves nothing to train"):
+        _advance(method, 3, optimizer={"new_layers_only": 4})
+    _advance(method, 4, optimizer={"new_layers_only": 4})
 
 
 def test_random_numbers_depend_on_seed_step_and_rank_only() -> None:

@@ -240,6 +240,15 @@ def test_two_workers_mine_the_tuples_of_one(shards: Path, trained: Path, tmp_pat
     assert workers[0]["reports"][1]["loss"] == pytest.approx(reports[1]["loss"], rel=1e-2)
 
 
+def test_refuses_pairs_of_images_that_are_not_for_training(shards: Path) -> None:
+    data = Shards(shards)
+    rows = data.rows("train")
+    split = split_group(rows, data.labels[rows], data.in_group(VALIDATION)[rows])
+    half = dataclasses.replace(split, rows=split.rows[::2], labels=split.labels[::2])
+    with pytest.raises(UserError, match=r"pairs\.parquet names images that are not for training"):
+        tuple_sampler(data, half, RECIPE, seed=0)
+
+
 def test_refuses_a_data_set_without_pairs(tmp_path: Path) -> None:
     directory = tmp_path / "data/shards/landmarks"
     directory.mkdir(parents=True)

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from tests.data.ingest.pictures import encode, folder, pixels
+from tests.data.ingest.pictures import encode, folder, pack, pixels
 from unseen.data.ingest.collection import Collection
 from unseen.data.ingest.ingest import ingest
 from unseen.data.ingest.settings import FolderSource, IngestSettings
@@ -261,6 +261,14 @@ class TestCsv:
         (root / "other.csv").write_text("")
         with pytest.raises(UserError, match=r"names\.csv does not exist; CSV files there: other\.csv"):
             listing(root, labels="names.csv")
+
+    def test_refuses_a_damaged_csv_within_an_archive(self, root: Path, tmp_path: Path) -> None:
+        (root / "labels.csv").write_text("path,label\nc0/0.jpg,a\n")
+        path = pack(root, tmp_path / "raw.zip")
+        path.write_bytes(path.read_bytes().replace(b"c0/0.jpg,a", b"c0/0.jpg,b"))
+        source = FolderSource(path=str(path), labels="labels.csv")
+        with pytest.raises(UserError, match=r"labels\.csv cannot be read: damaged within .*\n.*Pack or copy"):
+            collection(source)
 
     def test_refuses_a_csv_that_is_not_utf_8(self, root: Path) -> None:
         (root / "labels.csv").write_bytes(b"path,label\nc0/0.jpg,\xff\n")

@@ -185,6 +185,7 @@ def test_refuses_a_table(tmp_path: Path, columns: dict[str, Any], message: str) 
         ({"a.jpg": b"x", "a.cls": b"\xff"}, r"a\.cls is not text or not JSON"),
         ({"a.jpg": b"x", "a.json": b"[1]"}, r"a\.json is not an object of JSON"),
         ({"a.jpg": b"x", "a.json": b"{"}, r"a\.json is not text or not JSON"),
+        ({"\udcff.jpg": b"x", "\udcff.cls": b"1"}, r"x\.tar: the name '\\udcff\.jpg' is not valid UTF-8"),
     ],
 )
 def test_refuses_an_archive(tmp_path: Path, scratch: Path, content: dict[str, bytes], message: str) -> None:

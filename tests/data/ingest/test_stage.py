@@ -140,6 +140,8 @@ def test_reports_files_that_are_not_read(
     for name in ("x.jpg_large", "without suffix"):
         Path("raw/lost", name).write_bytes(b"")
     Path("raw/linked").symlink_to("c0")
+    Path("raw/c0/@eaDir").mkdir()
+    shutil.copy("raw/c0/0.jpg", "raw/c0/@eaDir")
     configure()
     run("mine")
     errors = capsys.readouterr().err
@@ -150,6 +152,7 @@ def test_reports_files_that_are_not_read(
     assert (
         "note: 1 folder is another folder under a second name, by a link, and not read again: linked = c0.\n"
     ) in errors
+    assert "note: left out the pictures of folders that are hidden or of a system: c0/@eaDir.\n" in errors
     rows = [f"c{c}/{image}.jpg,{c}" for c in range(4) for image in range(3)]
     Path("raw/labels.csv").write_text("path,label\n" + "\n".join(rows[:-1]) + "\n")
     configure(labels="labels.csv")

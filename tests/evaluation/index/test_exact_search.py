@@ -88,6 +88,14 @@ def test_a_query_is_removed_by_id_among_its_copies() -> None:
     assert all(len(set(row)) == 60 for row in neighbours.tolist())
 
 
+def test_refuses_no_neighbours_and_an_empty_gallery() -> None:
+    rows, ids = gaussian(3, 2, 0), np.arange(3)
+    with pytest.raises(ValueError, match="got k = 0 and 3 rows"):
+        exact_search(rows, ids, rows, ids, 0)
+    with pytest.raises(ValueError, match="got k = 1 and 0 rows"):
+        exact_search(rows, ids, rows[:0], ids[:0], 1)
+
+
 def test_queries_of_another_id_space_keep_all_rows() -> None:
     queries, gallery = gaussian(9, 6, 1), gaussian(30, 6, 2)
     neighbours, _ = exact_search(queries, np.arange(100, 109), gallery, np.arange(30), 30)

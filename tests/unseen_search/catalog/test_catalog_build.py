@@ -137,9 +137,15 @@ def test_damaged_pictures_stop_the_build_or_are_omitted_with_a_warning(
 
 def test_warns_of_images_in_unsupported_formats(photos: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (photos / "shelf 0" / "phone.JXL").write_bytes(b"")
-    assert len(listed(photos, 1).paths) == COUNT
+    (photos / "@eaDir").mkdir()
+    (photos / "@eaDir" / "1.jpg").write_bytes(b"")
+    (photos / "link.jpg").symlink_to("nowhere.jpg")
+    found = listed(photos, 1)
+    assert len(found.paths) == COUNT
+    assert found.damaged == {"link.jpg": "No such file or directory"}
     errors = capsys.readouterr().err
     assert "catalog: skipped: 1 .jxl, 1 .txt\n" in errors
+    assert "catalog: left out the pictures of folders that are hidden or of a system: @eaDir.\n" in errors
     warning = "1 image has a format that is not read: shelf 0/phone.JXL. Convert them to JPEG or PNG."
     assert f"catalog: warning: {warning}\n" in errors
 

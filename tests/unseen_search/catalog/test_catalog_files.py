@@ -83,7 +83,7 @@ def test_a_catalog_that_is_exchanged_at_each_reading_is_an_error(
 
     def exchanging(directory: Path, name: str, reader: Callable[[Path], Any]) -> Any:
         result = read(directory, name, reader)
-        if name == module.INDEX:
+        if name == module.INDEX and result is not None:  # read after its verification
             first.rename(tmp_path / "aside")
             second.rename(first)
             (tmp_path / "aside").rename(second)
@@ -271,6 +271,13 @@ def test_one_wrong_bit_is_an_error(model: Path, photos: Path, tmp_path: Path, em
     embedded.clear()
     build(photos, catalog, processes=1)
     assert embedded == [COUNT]
+
+
+def test_an_update_with_a_damaged_model_needs_another_one(built: Path, tmp_path: Path) -> None:
+    catalog = shutil.copytree(built, tmp_path / "catalog")
+    (catalog / "model/weights.safetensors").write_bytes(b"damaged")
+    with pytest.raises(UserError, match=r"model of the catalog cannot be used: .*weights(.|\n)*Name a model"):
+        build(Catalog(built).photos, catalog, processes=1)
 
 
 def test_refuses_a_changed_catalog_json(built: Path, tmp_path: Path) -> None:

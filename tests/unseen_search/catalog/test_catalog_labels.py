@@ -97,7 +97,9 @@ def test_the_command_states_the_rules_that_are_better_at_a_threshold(
     monkeypatch.setattr("unseen_search.catalog.write.choose", lambda _: [Choice(NEAREST, 1.0, 1.0)])
     photos = save_products(tmp_path / "photos", 4, 2)
     write_catalog(photos, tmp_path / "catalog", model, None, "folders", False, workers=1, onnx=False)
-    assert "\nbetter at a threshold for 10% false matches: mean\n" in (printed := capsys.readouterr().out)
+    assert "\nbetter at a threshold for 10% false matches: class mean\n" in (
+        printed := capsys.readouterr().out
+    )
     assert printed.count("better at a threshold") == 1
 
 

@@ -27,7 +27,9 @@ def contents(catalog: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.slow
-def test_two_processes_write_the_bytes_of_one(model: Path, tmp_path: Path) -> None:
+def test_two_processes_write_the_bytes_of_one(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Three batches, the last of them smaller; runs of one batch."""
     photos = save_products(tmp_path / "photos", products=28)
     age(photos, 3600)
@@ -38,6 +40,7 @@ def test_two_processes_write_the_bytes_of_one(model: Path, tmp_path: Path) -> No
     assert {"catalog.json", "index.faiss", "pictures.parquet", "rivals.parquet"} < first.keys()
     assert first == second
     assert torch.get_num_threads() == before
+    assert capsys.readouterr().err.count("140/140 images") == 2, "of one process and of two"
 
 
 def test_one_process_computes_with_the_threads_of_each_of_several(

@@ -77,6 +77,12 @@ def test_onnxruntime_and_torch_export_give_the_vectors_of_the_embedder(
     for planes, encoded in zip(pixels, files, strict=True):
         crop_for_testing(decode(np.frombuffer(encoded, np.uint8)), embedder.input, planes)
     session = onnxruntime.InferenceSession(out / "model.onnx")
+    shape = ["batch", 3, size, size]
+    assert about["input"] == {"name": "pixels", "type": "uint8", "shape": shape}
+    shape = ["batch", embedder.dim]
+    assert about["output"] == {"name": "embedding", "type": "float32", "shape": shape, "length": 1.0}
+    names = [[value.name for value in side] for side in (session.get_inputs(), session.get_outputs())]
+    assert names == [["pixels"], ["embedding"]]
     (vectors,) = session.run(None, {"pixels": pixels})
     assert vectors.shape == (5, embedder.dim)
     assert np.abs(vectors - embedder(files)).max() < 1e-4
@@ -110,6 +116,23 @@ def test_refuses_an_existing_directory(tmp_path: Path, capsys: pytest.CaptureFix
     with pytest.raises(SystemExit):
         cli.main(["export-model", str(tmp_path), str(tmp_path)])
     assert "exists" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [(RuntimeError("no such operator\nat line 1"), "no such operator"), (AssertionError(), "AssertionError")],
+)
+def test_a_model_that_cannot_be_traced_is_an_error(
+    error: Exception, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    require("onnx", importlib.util.find_spec("onnxruntime"))
+
+    def fail(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr(torch.export, "export", fail)
+    with pytest.raises(UserError, match=rf"model cannot be traced: {reason}\n.*from Python"):
+        export_model(save_model(tmp_path / "model", 1), tmp_path / "out")
 
 
 def test_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

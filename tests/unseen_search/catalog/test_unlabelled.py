@@ -69,7 +69,9 @@ def test_states_what_a_threshold_without_labels_lacks(tmp_path: Path) -> None:
     for number in range(2):
         (photos / f"{number}.png").write_bytes(picture(number, "PNG"))
     two = build(photos, tmp_path / "catalog", model, processes=1)
-    with pytest.raises(UserError, match=r"2 of 2 pictures .*: wrong products cannot be measured\.\n.*--labels"):
+    with pytest.raises(
+        UserError, match=r"2 of 2 pictures .*: wrong products cannot be measured\.\n.*--labels"
+    ):
         two.threshold(0.6, at_most_wrong=0.1)
     (photos / "1.png").unlink()
     one = build(photos, tmp_path / "catalog", processes=1, remove=True)

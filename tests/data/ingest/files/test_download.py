@@ -209,8 +209,11 @@ def test_uses_the_size_of_the_server_without_a_published_size(
     server.script = [stops(300_000), part]
     download_and_check(replace(file, size=None), tmp_path / "a")
     (tmp_path / "b").mkdir()
-    (tmp_path / "b/.set.tgz.partial").write_bytes(CONTENT)
-    download_and_check(replace(file, size=None), tmp_path / "b")
+    for before in (CONTENT, CONTENT + b"12345"):
+        (tmp_path / "b/.set.tgz.partial").write_bytes(before)
+        download_and_check(replace(file, size=None), tmp_path / "b")
+        (tmp_path / "b/set.tgz").unlink()
+    assert server.ranges == [0, 300_000, len(CONTENT), len(CONTENT) + 5, 0]
 
 
 def test_refuses_other_sizes(server: Server, file: PublishedFile, tmp_path: Path) -> None:

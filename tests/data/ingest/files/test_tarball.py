@@ -78,6 +78,12 @@ def test_refuses_links_and_devices(tmp_path: Path, scratch: Path, kind: bytes) -
         Tarball(path, scratch)
 
 
+def test_refuses_a_sparse_file(tmp_path: Path, scratch: Path) -> None:
+    path = tarred(tmp_path / "x.tgz", (member("a/1.jpg", tarfile.GNUTYPE_SPARSE), b""))
+    with pytest.raises(UserError, match=r"member 'a/1\.jpg' is a sparse file"):
+        Tarball(path, scratch)
+
+
 def test_refuses_a_name_that_occurs_twice(tmp_path: Path, scratch: Path) -> None:
     path = tarred(tmp_path / "x.tgz", (member("a/1.jpg"), b"one"), (member("./a/1.jpg"), b"two"))
     with pytest.raises(UserError, match=r"member '\./a/1\.jpg' occurs twice"):

@@ -135,6 +135,23 @@ def test_refuses_members_with_a_wrong_size_position_or_checksum(tmp_path: Path) 
         path.write_bytes(content[:position] + struct.pack("<I", value) + content[position + 4 :])
         with pytest.raises(ValueError, match=message):
             Zip(path).read("a/1.jpg")
+    begin = 30 + len("a/1.jpg")  # of the deflated bytes
+    path.write_bytes(content[:begin] + b"\xff" + content[begin + 1 :])
+    with pytest.raises(ValueError, match=r"damaged within the archive: .*invalid block type"):
+        Zip(path).read("a/1.jpg")
+
+
+def test_names_a_damaged_archive_within_an_archive(tmp_path: Path) -> None:
+    inner = miniatures.zipped(miniatures.sop(), tmp_path / "Stanford_Online_Products.zip").read_bytes()
+    path = miniatures.zipped({"set/Stanford_Online_Products.zip": inner}, tmp_path / "outer.zip")
+    (tmp_path / "scratch").mkdir()
+    assert Tree(path, PUBLISHED["sop"], tmp_path / "scratch").below("Ebay_train.txt") is not None
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 255
+    path.write_bytes(content)
+    name = r"outer\.zip: set/Stanford_Online_Products\.zip cannot be read: damaged within the archive"
+    with pytest.raises(UserError, match=rf"{name}.*\n.*Fetch the archive again"):
+        Tree(path, PUBLISHED["sop"], tmp_path / "scratch")
 
 
 def test_refuses_overlapping_members_and_other_compression(tmp_path: Path) -> None:

@@ -197,6 +197,15 @@ class TestRefusedContent:
         with pytest.raises(UserError, match="contains array in place of a value"):
             read(tmp_path, b"\x80\x02cnumpy.core.multiarray\n_reconstruct\n)R.")
 
+    def test_refuses_an_array_without_a_dtype(self, tmp_path: Path) -> None:
+        state = b"(K\x01K\x01\x85K\x00\x89U\x01xtb."
+        with pytest.raises(UserError, match="is not a readable pickle: an array without a dtype"):
+            read(tmp_path, b"\x80\x02cnumpy.core.multiarray\n_reconstruct\n)R" + state)
+
+    def test_refuses_keys_that_are_neither_names_nor_numbers(self, tmp_path: Path) -> None:
+        with pytest.raises(UserError, match="has a key of type tuple"):
+            read(tmp_path, pickle.dumps({"gnd": [{(1, 2): 3}]}))
+
 
 class TestSizeLimits:
     def test_refuses_a_file_above_the_size_limit(self, tmp_path: Path) -> None:
