@@ -49,6 +49,7 @@ def test_shortened_names_fit_and_keep_both_ends(name: str, limit: int) -> None:
 
 def test_words_are_complete_if_they_fit() -> None:
     assert shorten("Säfte/God Morgon Orange Red Grapefruit Juice", 32) == "Säfte/God…Red Grapefruit Juice"
+    assert shorten("Obst und Gemüse/Galia Melon/Foto 25.jpg", 31) == "Obst und…Melon/Foto 25.jpg"
     assert shorten("Obst und Gemüse/Galia Melon/Foto 25.jpg", 24) == "Obst…Foto 25.jpg"
     assert shorten("Donaudampfschifffahrtsgesellschaft", 16) == "Donau…sellschaft", (
         "the name has a single word"

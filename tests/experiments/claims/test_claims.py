@@ -114,6 +114,14 @@ def test_the_page_has_the_committed_results() -> None:
     )
 
 
+@pytest.mark.parametrize("text", [None, "{", "{}"])
+def test_a_file_that_is_no_result_is_an_error(tmp_path: Path, text: str | None) -> None:
+    if text is not None:
+        (tmp_path / "claims.json").write_text(text)
+    with pytest.raises(UserError, match=r"claims\.json is no result of `unseen claims`: ."):
+        load(tmp_path / "claims.json")
+
+
 def test_a_metric_without_classes_has_no_interval_with_one_training() -> None:
     page = (ROOT / "docs/claims.md").read_text(encoding="utf-8")
     rows = [line for line in page.splitlines() if re.match(r"\| crt-(density|decay) \| x\d+, x\d+ \|", line)]
@@ -164,6 +172,8 @@ def test_a_result_of_another_definition_is_not_run() -> None:
     counts = f"Frozen networks: 1 confirmed, {len(others)} not run."
     assert counts in " ".join(page.split())
     assert "+3.14 [+1.00, +5.00]" in page
+    few = results.model_copy(update={"claims": {name: result.model_copy(update={"low": None, "high": None})}})
+    assert "+3.14 [too few classes]" in markdown(few, on_photos)
     changed = results.model_copy(update={"claims": {name: result.model_copy(update={"definition": "0"})}})
     assert state_of(name, changed) == "not run"
     assert "+3.14" not in markdown(changed, on_photos)
