@@ -129,7 +129,8 @@ def test_keeps_the_nearest_picture_where_no_rule_is_better_or_products_are_few()
         labels = np.arange(products).repeat(200 // products)
         assert choose(left_out(random, labels, np.arange(200), RULES))[0].rule == NEAREST
     x, labels = clustered(12, 6)
-    assert choose(left_out(x, labels, np.arange(72), RULES))[0].rule == NEAREST
+    control = choose(left_out(x, labels, np.arange(72), RULES))[0]
+    assert (control.rule, control.difference, control.low) == (NEAREST, 0.0, None)
     alone = left_out(random, np.arange(200), np.arange(200), RULES)
     assert [choice.rule for choice in choose(alone)] == [NEAREST]
     with pytest.raises(ValueError, match="two products"):

@@ -226,3 +226,4 @@ def test_defaults_equal_the_published_ones() -> None:
             1024,
         )
     assert AttributeAverage(CHANNELS, 128).scale == 10
+    assert AttributeAverage(CHANNELS, 128).has_prototypes, "from the first step; its loss is never left out"

@@ -110,6 +110,14 @@ def test_owns_a_directory_only_during_the_block(tmp_path: Path) -> None:
     assert is_abandoned(owner)
 
 
+def test_a_refused_lock_leaves_no_open_file(tmp_path: Path) -> None:
+    with exclusive(tmp_path / "lock", "builds"):
+        before = len(os.listdir("/proc/self/fd"))
+        with pytest.raises(UserError, match=r"Another process \(\d+\) builds"):
+            exclusive(tmp_path / "lock", "builds").__enter__()
+        assert len(os.listdir("/proc/self/fd")) == before
+
+
 def test_a_file_system_without_locks_keeps_every_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -59,9 +59,10 @@ def measured(recipe: Recipe) -> tuple[int, int]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("method", METHODS)
-def test_the_prediction_is_that_of_a_real_step(method: str) -> None:
+def test_the_prediction_is_that_of_a_real_step(method: str, capsys: pytest.CaptureFixture[str]) -> None:
     recipe = small(method)
     predicted = step_cost(recipe, CLASSES, IMAGES)
+    assert capsys.readouterr().out == ""
     flops, memory = measured(recipe)
     assert predicted.flops == pytest.approx(flops, rel=0.01)
     assert predicted.memory(recipe.batch.size) == pytest.approx(memory, rel=0.15)

@@ -48,6 +48,18 @@ def test_the_section_has_a_table_a_chart_and_the_files(study_inputs: ReportData)
     assert row.all("b")[0].text() == f"{ours.ours.value:.1f}"
 
 
+def test_the_small_numbers_of_a_heat_map_are_explained_where_the_paper_prints_them(
+    study_inputs: ReportData,
+) -> None:
+    assert "the small number is" not in section(study_inputs, "cub").text(), "one axis"
+    study = study_inputs.studies[0].model_copy(
+        update={"axes": study_inputs.studies[0].axes | {"batch.classes": "C"}}
+    )
+    inputs = replace(study_inputs, studies=(study,))
+    explained = {name: "the small number is" in section(inputs, name).text() for name in ("cub", "birds")}
+    assert explained == {"cub": True, "birds": False}
+
+
 def test_a_metric_of_order_one_is_compared_over_seeds_and_ensembles_are_not_compared(
     study_inputs: ReportData,
 ) -> None:

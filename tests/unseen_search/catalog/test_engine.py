@@ -46,6 +46,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     environment = os.environ | {"PYTHONPATH": str(Path.cwd())}
     run = subprocess.run(command, cwd=root, check=True, capture_output=True, text=True, env=environment)
     assert "Warning" not in run.stderr
+    assert not list(root.glob(".*.unfinished"))
     return root
 
 
