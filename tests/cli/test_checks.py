@@ -564,6 +564,7 @@ def test_a_part_below_the_current_directory(
         (("tests.cli.test_checks:Loss",), "cannot be used as a part: AttributeError"),
         (("tests.packages",), "module: cannot be used as a part: packages has no attribute `collection`"),
         ((f"{__name__}:NoModule",), "NoModule is no subclass of torch.nn.Module"),
+        ((f"{__name__}:Path",), "Path has no attribute `forward`"),
         ((f"{__name__}:OfOneInput",), "OfOneInput is called as `forward(embeddings, labels)`, it defines"),
         ((f"{__name__}:OfTwoInputs",), "OfTwoInputs is called as `forward(features)`, it defines"),
         ((f"{__name__}:Plain", "factor=wide"), "factor: Input should be a valid number"),

@@ -6,6 +6,7 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from click.shell_completion import ShellComplete
@@ -85,8 +86,13 @@ def test_the_help_names_the_model_of_all_labelled_classes(
         (["data", "cubs"], 1, "Unknown published data set 'cubs'"),
         (["run", "-j", "0"], 2, "0 is not in the range x>=1"),
         (["recipe", "parts", "gsp", "--diff", "x", "y"], 2, "unexpected extra argument (y)"),
+        (["recipe", "parts", "gsp", "--diff", "nowhere"], 1, "Unknown git revision nowhere."),
+        (["diff", "nowhere"], 1, "Unknown git revision nowhere."),
+        (["clean", "--clone", "nowhere"], 1, "nowhere"),
+        (["lock"], 1, "is a clone"),
         (["find", "catalog"], 1, "There is no photo to search for"),
         (["find", "catalog", "x", "--at-most-false", "2"], 2, "'2' is not a share between 0 and 1"),
+        (["find", "catalog", "x", "--at-most-false", "x%"], 2, "'x%' is not a share between 0 and 1"),
         (["find", "nowhere", "new.jpg"], 1, "unseen index PHOTOS nowhere`"),
     ],
 )
@@ -149,6 +155,13 @@ def test_a_resolved_file_of_a_revision_that_cannot_be_read_is_named(monkeypatch:
         difference("parts", "gsp", "v1")
 
 
+def test_an_interrupt_ends_a_command_with_its_status(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("unseen.cli.run.run", Mock(side_effect=KeyboardInterrupt))
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["run"])
+    assert ended.value.code == 130
+
+
 def test_help_imports_no_library_of_the_graph() -> None:
     code = "import sys; from unseen.cli import main as cli; cli.main(['--help']); print(*sys.modules)"
     printed = subprocess.run(
@@ -190,6 +203,8 @@ def test_completes_commands_data_sets_and_methods() -> None:
     assert completed("unseen rec|") == ["recipe"]
     assert completed("unseen recipe cu|") == ["cub"]
     assert completed("unseen recipe cub gsp_x|") == ["gsp_xbm"]
+    assert completed("unseen study gsp-table-|") == ["gsp-table-1", "gsp-table-2"]
+    assert "test_resnet.r160_in1k" in completed("unseen ladder --network test_resn|")
 
 
 def test_public_names_are_those_of_the_implementation() -> None:

@@ -67,6 +67,31 @@ def test_reports_what_the_run_lacks(
     assert ended.value.code == 1
     missing = [line for line in capsys.readouterr().out.splitlines() if "MISSING" in line]
     assert [line.split()[1] for line in missing] == ["bn_inception", "cub"]
+    params = project(caches, {"run.methods": ["gps"]})
+    with pytest.raises(SystemExit):
+        cli.main(["doctor"])
+    assert re.search(
+        r"MISSING  params\.yaml  .*unknown methods\.gps\.\n +Did you mean gsp", capsys.readouterr().out
+    )
+
+
+def test_outside_of_a_project_a_missing_package_is_named(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    installed = doctor.version
+
+    def without(name: str) -> str:
+        if name == "timm":
+            raise PackageNotFoundError(name)
+        return installed(name)
+
+    monkeypatch.setattr(doctor, "version", without)
+    monkeypatch.setattr(environment, "in_project", lambda: False)
+    with pytest.raises(SystemExit):
+        cli.main(["doctor"])
+    printed = capsys.readouterr().out
+    assert re.search(r"MISSING  timm +not installed\n +Install it: pip install 'timm\W", printed)
+    assert "ok       params.yaml  none: the current directory is in no project" in printed
 
 
 @pytest.mark.slow

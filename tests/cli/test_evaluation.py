@@ -64,6 +64,7 @@ def test_compares_two_files(files: list[str], capsys: pytest.CaptureFixture[str]
     ("arguments", "status", "message"),
     [
         (["--recall-at", "1,0"], 2, "'1,0' is not a list of positive numbers"),
+        (["--recall-at", "1;2"], 2, "'1;2' is not a list of positive numbers"),
         (["more", "files"], 2, "Expected one or two files, got 3"),
         (["--confidence", "1"], 2, "is not in the range"),
         (["--confidence", "nan"], 1, "confidence is nan, expected above 0 and at most 0.9999"),

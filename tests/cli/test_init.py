@@ -9,6 +9,7 @@ import pytest
 
 from tests.params import write
 from unseen.cli import init as module
+from unseen.cli.main import main
 from unseen.runtime.errors import UserError
 
 FILES = {
@@ -29,8 +30,9 @@ def files_of(folder: Path) -> set[str]:
     return {path.as_posix() for path in paths if path.parts[0] != ".git"}
 
 
-def test_a_new_directory_becomes_a_project(tmp_path: Path) -> None:
-    printed = module.init(tmp_path / "my birds")
+def test_a_new_directory_becomes_a_project(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["init", str(tmp_path / "my birds")])
+    printed = capsys.readouterr().out
     assert "cd '" in printed
     assert "unseen run" in printed
     assert (tmp_path / "my birds/.git/HEAD").is_file()

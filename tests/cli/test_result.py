@@ -48,6 +48,15 @@ def test_contains_the_verdict_the_headline_numbers_and_the_path(built: Path) -> 
     ]
 
 
+def test_a_method_without_features_has_no_number_of_them(built: Path) -> None:
+    metrics = {"recall_at_1": 0.4, "map_at_r": 0.1, "queries": 10}
+    write_sealed(built / "data/metrics/parts/gsp/0.json", metrics)
+    assert [line.split() for line in result()[3:5]] == [
+        ["ms", "32.4", "8.1", "(7.1", "–", "9.1)", "2.0"],
+        ["gsp", "40.0", "10.0", "–"],
+    ]
+
+
 def test_names_a_missing_file(built: Path) -> None:
     for name in ("data/metrics/parts/ms/0.json", "data/report/verdict.json"):
         (built / name).unlink()

@@ -1,6 +1,8 @@
 """`unseen run`: in sequence or in parallel, and when the result is printed."""
 
+from collections.abc import Callable
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -51,6 +53,22 @@ def test_with_jobs_it_is_parallel_and_fails_with_a_stage(
         module.run(["absent"], 3)
     assert calls == [([], [], 3), (["bad"], ["-f"], 3), (["absent"], [], 3)]
     assert capsys.readouterr().out.count("the verdict") == 1
+
+
+def test_a_cluster_that_does_not_start_ends_a_stage(
+    calls: list[object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def parallel(
+        targets: list[str], options: list[str], slots: int, prepare: Callable[..., object], *_: object
+    ) -> int:
+        prepare("train@parts-ms-0")
+        return 0
+
+    monkeypatch.setattr(module, "run_parallel", parallel)
+    monkeypatch.setattr(module.RunCluster, "environment", Mock(side_effect=UserError("It ended.", "Read x.")))
+    with pytest.raises(UserError, match=r"It ended\.\n  Read x\.") as ended:
+        module.run([], 3)
+    assert isinstance(ended.value.__cause__, RunError), "by which the other stages end"
 
 
 def test_a_cluster_sets_the_number_of_jobs(calls: list[object], monkeypatch: pytest.MonkeyPatch) -> None:

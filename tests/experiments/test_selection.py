@@ -122,10 +122,17 @@ def test_replaces_lists_of_every_style(text: str, expected: str, tmp_path: Path)
     assert path.read_text(encoding="utf-8") == expected
 
 
-@pytest.mark.parametrize("text", ["run: {seeds: [0]}\n", "run:\n  seeds: [0,\n    1]\n"])
-def test_refuses_a_list_that_it_cannot_replace(text: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("run: {seeds: [0]}\n", "cannot be replaced"),
+        ("run:\n  seeds: [0,\n    1]\n", "cannot be replaced"),
+        ("ingest: {}\n", "block run is missing"),
+    ],
+)
+def test_refuses_a_list_that_it_cannot_replace(text: str, message: str, tmp_path: Path) -> None:
     path = tmp_path / "params.yaml"
     path.write_text(text, encoding="utf-8")
-    with pytest.raises(UserError, match="cannot be replaced"):
+    with pytest.raises(UserError, match=message):
         set_axes(path, {"seeds": [1, 2]})
     assert path.read_text(encoding="utf-8") == text

@@ -108,7 +108,7 @@ def test_the_cross_of_a_drift_is_before_training() -> None:
         for network, decay, density in rows
     }
     (cross, after) = places(drift(means, {"gsp": 0}, "x"), "fill: var(--series-0)")
-    svg = drift(means, {"gsp": 0}, "x")
+    svg = drift(means | {("irt_r", "selected"): means["gsp", "selected"]}, POSITIONS, "x")
     assert re.search(rf'x="{cross[0]}\d*" [^>]*stroke-width: 1.5', svg), "the decay before training is lower"
     assert after[1] > cross[1], "y grows downwards: the density falls"
 
@@ -203,6 +203,16 @@ def test_axes_of_percentages_are_within_0_to_100(share: float) -> None:
     for axis in (curves, intervals, swept):
         assert len(axis) > 1
         assert 0 <= min(axis) <= max(axis) <= 100
+
+
+def test_values_of_a_sweep_over_a_wide_range_have_a_logarithmic_axis() -> None:
+    for values, is_logarithmic in (((1, 10, 100), True), ((1, 5, 9), False), ((0, 10, 100), False)):
+        trials = [{"trial": value, "k": value, "best": 0.5, "stopped_early": "False"} for value in values]
+        svg = chart(trials, "k", "best", {"trials": [], "values": {"k": 0}, "metric": "map_at_r"}, "x")
+        (first, _), (second, _), (third, _) = places(svg, "fill: var(--series-0)")
+        share = (second - first) / (third - first)
+        expected = 0.5 if is_logarithmic else (values[1] - values[0]) / (values[2] - values[0])
+        assert share == pytest.approx(expected, abs=1e-3)
 
 
 def test_points_of_a_sweep_are_means_over_seeds_at_equal_lengths() -> None:

@@ -25,6 +25,9 @@ def test_published_weights_are_named(inputs: ReportData) -> None:
     (network,) = networks(replace(inputs, methods=("poor",), runs=named), "birds")
     assert network.backbone == "resnet50.tv_in1k"
     assert network.weights == ("pretrained weights (torchvision, IMAGENET1K_V1; ImageNet-1k; 76.1% top-1)")
+    backbone["checkpoint"] = "own.pth"
+    (network,) = networks(replace(inputs, methods=("poor",), runs=named), "birds")
+    assert network.weights == "weights from a checkpoint"
 
 
 def test_few_validation_classes_are_reported(inputs: ReportData) -> None:

@@ -1,5 +1,6 @@
 """The table of a study: our means beside the printed numbers, differences, conditions, rank correlation."""
 
+import re
 import statistics
 from dataclasses import replace
 from itertools import pairwise
@@ -11,6 +12,7 @@ import pytest
 from matplotlib.patches import Rectangle
 from scipy.stats import spearmanr, ttest_rel
 
+from tests.report.conftest import ATTRIBUTES, MEASURED
 from unseen.config.inputs import Form, StudyInputs, StudyRowInputs
 from unseen.evaluation.statistics.better import holm
 from unseen.experiments.catalogue import printed as printed_rows
@@ -79,6 +81,12 @@ def test_another_data_set_is_compared_by_the_order_only(study_inputs: ReportData
     reference = Column("recall_at_1", "selected", "cub")
     assert table.columns == (R1, Column("map_at_r"), reference)
     assert [line.cells[2].printed.text for line in table.lines if line.cells[2].printed] == PRINTED
+    first, *rows = study_inputs.studies[0].rows
+    own = study_inputs.studies[0].model_copy(
+        update={"rows": (first.model_copy(update={"printed": None}), *rows)}
+    )
+    lines = study_table(study_inputs, "birds", own).lines
+    assert [line.cells[2].printed is None for line in lines] == [True, False, False, False]
     assert all(cell.difference is None for line in table.lines for cell in line.cells)
     ours = [statistics.fmean(values) for values in our_recalls(study_inputs, "birds")]
     (rank,) = table.ranks
@@ -161,12 +169,31 @@ def test_a_metric_without_values_of_queries_is_compared_over_the_seeds(
     assert not study_table(study_inputs, "cub", study).verdicts, "a training without a value"
 
 
-def test_values_of_seeds_are_those_of_the_runs(study_inputs: ReportData) -> None:
+def test_values_of_seeds_are_those_of_the_runs(study_inputs: ReportData, inputs: ReportData) -> None:
     method = study_inputs.methods[1]
     runs = study_inputs.of("cub", method)
     numbers = Numbers(study_inputs, "cub", Mock(spec=Summary))
     assert numbers.by_seed(method, "recall_at_2") == [run.metrics["recall_at_2"] for run in runs]
     assert numbers.by_seed(method, "roxford5k_medium_map") == []
+    assert numbers.of(method, Column("gradient_covariance")) is None
+    (run,) = inputs.of("birds", MEASURED)
+    measured = Numbers(inputs, "birds", Mock(spec=Summary)).of(MEASURED, Column("gradient_covariance"))
+    assert measured is not None
+    assert measured.value == pytest.approx(
+        statistics.fmean(row["gradient_covariance"] for row in run.history)
+    )
+    assert measured.deviation is None
+
+
+def test_columns_of_ensembles_that_did_not_run_have_no_number_of_ours(study_inputs: ReportData) -> None:
+    study = study_inputs.studies[0].model_copy(update={"paper": "gsp", "table": "1", "item": "table 1"})
+    table = study_table(study_inputs, "cub", study)
+    assert {column.kind for column in table.columns} == {"separated", "concatenated"}
+    printed = [line for line in table.lines if line.method is None]
+    assert printed
+    assert all(cell.printed for line in printed for cell in line.cells), "both kinds are in one line"
+    assert len(table.lines) == len(printed) + 4
+    assert not any(cell.ours for line in table.lines for cell in line.cells)
 
 
 def test_of_a_number_of_order_one_no_row_is_better(study_inputs: ReportData) -> None:
@@ -181,6 +208,17 @@ def test_a_series_has_the_name_of_the_paper_if_its_rows_have_one(study_inputs: R
     named = [row.model_copy(update={"label": f"CRT, {row.label}"}) for row in study.rows]
     points = study_table(study_inputs, "cub", study.model_copy(update={"rows": tuple(named)})).points
     assert {point.series for point in points} == {"CRT"}
+
+
+def test_a_series_without_a_name_has_the_fields_that_vary(study_inputs: ReportData) -> None:
+    study = study_inputs.studies[0]
+    rows = [
+        row.model_copy(update={"recipe": {**row.recipe, "input.size": place, "backbone.name": f"{place}"}})
+        for place, row in enumerate(study.rows)
+    ]
+    size = study_inputs.of("cub")[0].recipe["recipe"]["input"]["size"]
+    points = study_table(study_inputs, "cub", study.model_copy(update={"rows": tuple(rows)})).points
+    assert {point.series for point in points} == {f"mit_b1, size {size}"}
 
 
 @pytest.mark.parametrize("dataset", ["sop", "inshop"])
@@ -299,7 +337,22 @@ def test_one_axis_gives_a_line_per_series() -> None:
     (chart,) = charts(grid_table({"dim": "D"}, points), "x")
     assert "a: 1 1.00, 2 2.00, 64 64.00; b: 1 1.00" in chart
     assert ">64<" in chart, "each value of the axis has a tick"
+    narrow = [Point("a", (place,), Ours(place, 1.0), None) for place in (0.0, 0.3, 1.0)]
+    (chart,) = charts(grid_table({"dim": "D"}, narrow), "x")
+    assert ">0.3<" in chart
+    many = [Point("a", (float(place),), Ours(0.5, 1.0), None) for place in range(30)]
+    (chart,) = charts(grid_table({"dim": "D"}, many), "x")
+    assert 2 < len(set(re.findall(r">(\d+)</text>", chart))) < 10
     assert charts(grid_table({}, points), "x") == []
+
+
+@pytest.mark.slow
+def test_the_attributes_of_a_row_are_a_figure(inputs: ReportData, tmp_path: Path) -> None:
+    table = grid_table({}, [])
+    row = table.study.rows[0].model_copy(update={"method": ATTRIBUTES})
+    study = table.study.model_copy(update={"figures": ("attributes",), "rows": (row,)})
+    write(replace(table, study=study, dataset="birds"), inputs, tmp_path)
+    assert (tmp_path / "birds-attributes.svg").is_file()
 
 
 def test_bars_of_several_data_sets_are_in_one_figure(study_inputs: ReportData, tmp_path: Path) -> None:
@@ -345,6 +398,10 @@ def test_printed_costs_of_networks_are_columns_beside_ours(
     text = (tmp_path / "table.csv").read_text(encoding="utf-8")
     assert "cub GFLOPs printed" in text
     assert text.splitlines()[1].count("8.3") == 1
+    printed_only = study_table(study_inputs, "cub", study.model_copy(update={"table": "2"})).lines[0]
+    assert printed_only.method is None
+    assert len(printed_only.cells) > 3
+    assert all(cell == Cell(None, None) for cell in printed_only.cells[-3:])
     eighth = study_table(study_inputs, "cub", study.model_copy(update={"item": "table 8"}))
     assert [column.title for column in eighth.columns][-1:] == ["GFLOPs"]
     assert not any("GFLOPs" in column.title for column in table_of(study_inputs, "cub").columns)

@@ -9,6 +9,7 @@ from unseen.cli.ladder import _verdict
 from unseen.data.splits import Split
 from unseen.evaluation.curve import Rate
 from unseen.evaluation.decision import NEAREST, RULES, WHITENED, LeftOut, choose, left_out
+from unseen.evaluation.statistics.better import Comparison
 from unseen.experiments.ladder import products as module
 from unseen.experiments.ladder.ladder import LadderPlan, Result, Rung
 from unseen.experiments.ladder.products import KINDS, Catalog, Products, products
@@ -64,8 +65,11 @@ def test_one_class_has_no_wrong_product() -> None:
 def test_a_network_that_does_not_distinguish_the_classes_is_named(right: float, words: str) -> None:
     measured = Products(WHITENED, Rate(right, None, None), {NEAREST: Rate(0.25, None, None)})
     rung = Rung("frozen", 32, 0, 0.1, {"map_at_r": 0.1}, 1.0, products=measured)
-    result = Result([rung], rung, Split(frozenset(), ()))
+    few = Comparison(0.1, 0.11, 0.01, None, None, 0.5, 9, 3, True, None)
+    linear = rung._replace(name="linear", difference=few, validation_difference=few, outcome="open")
+    result = Result([rung, linear], rung, Split(frozenset(), ()))
     answers, *others = _verdict(result, LadderPlan(Network("net"), (32,)))
     assert answers.endswith(f"by the rule `{WHITENED}`, 25% by `{NEAREST}`.")
     assert others[0].startswith("Warning: ") is bool(words)
     assert re.search(words, others[0])
+    assert "not shown to pay here (open): +1.0 (3 classes are too few for an interval) MAP@R" in others[-2]

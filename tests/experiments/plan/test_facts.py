@@ -16,6 +16,7 @@ from unseen.methods import compatibility
 from unseen.methods.cost import cost_of
 from unseen.methods.settings import Recipe
 from unseen.runtime.errors import UserError
+from unseen.training.cost import step_cost
 
 RESOLVE = """
 import sys
@@ -61,6 +62,18 @@ def test_the_facts_are_those_of_the_network(builds: list[Recipe]) -> None:
         assert known.built(recipe(dim=24), False).terms == ("multi_similarity", "loss")
         assert known.cost(recipe(dim=24)) == cost_of(recipe(dim=24))
     assert len(builds) == 1
+
+
+@pytest.mark.slow
+def test_the_cost_of_a_step_does_not_depend_on_the_length_of_training(folder: Path) -> None:
+    small = {"batch.classes": 2, "batch.images_per_class": 2}
+    first = facts().step(recipe(**small), 4, 20)
+    assert first == step_cost(recipe(**small), 4, 20)
+    (kept,) = (folder / FOLDER).rglob("*.json")
+    before = kept.stat().st_mtime_ns
+    assert facts().step(recipe(**small, **{"training.iterations": 7}), 4, 20) == first
+    assert kept.stat().st_mtime_ns == before
+    assert [*(folder / FOLDER).rglob("*.json")] == [kept]
 
 
 def test_a_change_of_recipe_library_code_or_use_is_built_again(

@@ -131,6 +131,19 @@ def test_refuses_too_few_classes_before_reading_images(folder: Path) -> None:
         check(plan(project(folder, changes)))
 
 
+def test_a_set_of_unknown_size_is_checked_after_its_ingest(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files, "require_files", lambda *_: None)
+    changes = {
+        "run.datasets": ["cifar10"],
+        "run.methods": ["ms"],
+        "run.sweeps": [],
+        "evaluate.recall_at": [10**6],
+    }
+    check(plan(project(folder, changes)))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("block", ["reduce", "analyze_reduce"])
 def test_refuses_a_row_of_a_study_that_is_reduced_to_more_than_its_dimensions(

@@ -1,6 +1,11 @@
 """Changes, skipped images and duplicates of ingest."""
 
+from copy import copy
+from dataclasses import replace
+
 from tests.report.page_reader import Element
+from unseen.report.dataset import DataSet
+from unseen.report.sections.data import content
 
 
 def test_the_changes_of_ingest_are_listed(page: Element) -> None:
@@ -15,6 +20,17 @@ def test_the_changes_of_ingest_are_listed(page: Element) -> None:
         "2 files: notes.txt, prices.txt",
     ):
         assert part in text
+
+
+def test_what_is_left_out_of_the_averages_is_named(birds: DataSet) -> None:
+    shards = copy(birds.shards)
+    ingest = shards.manifest["ingest"] | {"dropped_classes": ["tit", "wren"]}
+    shards.manifest = shards.manifest | {"duplicates": {}, "ingest": ingest}
+    runs = [replace(run, metrics=run.metrics | {"lone_queries": 3}) for run in birds.report_data.runs]
+    changed = replace(birds.report_data, shards={"birds": shards}, runs=runs)
+    facts = dict(content(replace(birds, report_data=changed))["facts"])
+    assert (facts["Duplicates"], facts["Dropped classes"]) == ("none", "tit, wren")
+    assert facts["Lone test images"].startswith("3 images without another image of the class, excluded")
 
 
 def test_splits_have_their_counts(page: Element) -> None:

@@ -127,3 +127,5 @@ def test_the_threshold_is_that_of_a_catalog() -> None:
     assert text.startswith("An answer needs a score of 0.")
     assert "Of photos of unknown products, at most 9." in text, "60 products do not allow 5%"
     assert "leaving out each of 60 products, 240 photos" in text
+    one = threshold_of(Embeddings(np.arange(4), labels[:4], vectors[:4], sides[:4], sides[:4]))
+    assert one == "There is one test product: no photo of another product can get a match."

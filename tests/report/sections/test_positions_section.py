@@ -109,6 +109,10 @@ def test_shares_are_means_over_the_seeds(two_seeds_inputs: ReportData) -> None:
     assert share["contribution"] == percent((rows[0]["share"] + rows[1]["share"]) / 2)
 
 
+def test_results_without_positions_have_no_section(birds: DataSet) -> None:
+    assert positions.content(replace(birds, report_data=replace(birds.report_data, positions={}))) is None
+
+
 def test_a_data_set_that_does_not_know_its_object_has_no_table(two_seeds_inputs: ReportData) -> None:
     content = positions.content(DataSet(two_seeds_inputs, "my-birds", "set-1", GallerySize(4, 3, 24)))
     assert content is not None

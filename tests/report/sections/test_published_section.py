@@ -172,6 +172,10 @@ def test_settings_that_differ_are_named() -> None:
     ] == ["heads single in the paper, both here"]
     margin = section("sop", "irt_r", 384, loss__margin=0.9, koleo_weight=0.3)
     assert line(margin["shown"], "IRT table 5", "DeiT-S, beta 0.9, lambda 0.3")["differences"] == []
+    pairs = section("sop", "irt_r", 384, loss__name="multi_similarity", koleo_weight=0.3)
+    assert line(pairs["collapsed"], "IRT table 5", "DeiT-S, beta 0.9, lambda 0.3")["differences"] == [
+        "loss.margin 0.9 in the paper, not set here"
+    ]
 
 
 def test_ensembles_are_compared_with_ensembles() -> None:

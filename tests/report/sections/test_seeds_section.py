@@ -1,13 +1,14 @@
 """Over seeds: mean, deviation and t interval of every method."""
 
 import statistics
+from dataclasses import replace
 
 import numpy as np
 
 from tests.report.conftest import METHODS
 from tests.report.page_reader import Element
 from unseen.evaluation.statistics.seeds import over_seeds
-from unseen.report.dataset import DataSet
+from unseen.report.dataset import DataSet, GallerySize
 from unseen.report.report_data import ReportData
 from unseen.report.sections.seeds import content
 
@@ -33,6 +34,19 @@ def test_both_kinds_of_intervals_are_explained(two_seeds_page: Element) -> None:
     assert "(cut)" in table, "a t interval of the synthetic run exceeds 100"
     assert "Bounds below 0 or above 100 are cut off and marked" in text
     assert "Several seeds" in two_seeds_page.first("section", id="guide").text()
+
+
+def test_a_metric_that_a_method_lacks_is_a_dash(two_seeds_inputs: ReportData) -> None:
+    runs = [
+        replace(run, metrics={name: value for name, value in run.metrics.items() if name != "recall_at_1"})
+        if run.method == "poor"
+        else run
+        for run in two_seeds_inputs.runs
+    ]
+    values = content(DataSet(replace(two_seeds_inputs, runs=runs), "birds", "x", GallerySize(4, 3, 24)))
+    assert values is not None
+    place = values["metrics"].index("Recall@1")
+    assert {row["method"].name for row in values["rows"] if row["cells"][place]["value"] == "–"} == {"poor"}
 
 
 def test_one_seed_has_no_section(birds: DataSet) -> None:
