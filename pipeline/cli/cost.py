@@ -35,10 +35,11 @@ def cost(params: Params) -> str:
     for price in priced:
         needed = price.here.memory(price.images)
         if needed > memory:
+            fitting = price.here.images(float(memory))
             raise UserError(
                 f"{text}\n{price.method} on {price.dataset} needs {needed / _GB:.1f} GB for {price.images} "
                 f"images, this machine has {memory / _GB:.1f} GB.",
-                f"Set train.images_per_pass to {price.here.images(memory)}, or train on another machine.",
+                f"Set train.images_per_pass to {fitting}, or train on another machine.",
             )
     return text
 

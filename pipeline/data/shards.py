@@ -261,11 +261,7 @@ class Shards:
     def _read_index(self, columns: list[str]) -> pa.Table:
         """Some columns of the index; the others take no memory."""
         read = partial(pq.read_table, columns=columns, memory_map=False)
-        table = self._reading("index.parquet", read)
-        if missing := set(columns) - set(table.column_names):
-            path, names = self.directory / "index.parquet", ", ".join(sorted(missing))
-            raise UserError(f"{path} is damaged: it has no column {names}.", self._remedy)
-        return table
+        return self._reading("index.parquet", read)
 
     def _reading(self, name: str, read: Callable[[Path], Any]) -> Any:
         """`read` of a shard, or of a Parquet file with the sha256 of the manifest. Raises UserError if it is

@@ -12,7 +12,7 @@ from typing import Any
 from scipy.stats import spearmanr
 
 from unseen.config.inputs import StudyInputs
-from unseen.config.place import at
+from unseen.config.place import ABSENT, at
 from unseen.experiments.catalogue import printed_key
 from unseen.experiments.printed.model import Row
 from unseen.report.comparison import compare_rows
@@ -72,12 +72,9 @@ def _intervals(report_data: ReportData, dataset: str, method: str) -> dict[str, 
 
 def rank_correlations(columns: tuple[Column, ...], lines: Sequence[Line], metric: str) -> tuple[Rank, ...]:
     """The rank correlation of each printed column over the lines with both numbers; none below three."""
-    own = next((place for place, column in enumerate(columns) if column == Column(metric)), None)
     ranks = []
     for place, column in enumerate(columns):
-        ours_at = own if column.printed_for else place
-        if ours_at is None:
-            continue
+        ours_at = columns.index(Column(metric)) if column.printed_for else place
         pairs = [
             (number.value, ours.value)
             for line in lines
@@ -161,7 +158,9 @@ def points_of(
         if ours is None or not all(_is_number(value) for value in place):
             continue
         parts = [row.like] if several_methods else []
-        parts += [_series_part(field, at(recipe, field)) for field in varied]
+        parts += [
+            _series_part(field, value) for field in varied if (value := at(recipe, field)) is not ABSENT
+        ]
         series = ", ".join(parts) or row.like
         printed_value = numbers.get(row.printed) if row.printed is not None else None
         points.append(Point(series, tuple(map(float, place)), ours, printed_value))

@@ -59,7 +59,8 @@ def test_a_run_that_fails_ends_the_command(
     runs: list[object], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for failing in ((), START):
-        monkeypatch.setattr("unseen.cli.run.run", lambda given, jobs: 3 * (given == failing))  # noqa: B023
+        statuses = {(): 0, START: 0, failing: 3}
+        monkeypatch.setattr("unseen.cli.run.run", lambda given, jobs, of=statuses: of[given])
         with pytest.raises(SystemExit) as ended:
             cli.main(["study", "after"])
         assert ended.value.code == 3
@@ -93,3 +94,9 @@ def test_the_price_of_a_study_and_of_a_run_changes_nothing(
     assert "1 training with 3,000 steps at most" in capsys.readouterr().out
     assert (folder / "params.yaml").read_bytes() == params
     assert not runs
+    monkeypatch.setattr("unseen.cli.cost.memory_of_host", lambda: 2 * 10**9)
+    with pytest.raises(SystemExit):
+        cli.main(["run", "--cost"])
+    error = capsys.readouterr().err
+    assert "GB for 80 images, this machine has 2.0 GB.\n" in error
+    assert re.search(r"Set train.images_per_pass to \d, or", error)

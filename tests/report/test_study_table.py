@@ -213,8 +213,9 @@ def test_a_series_has_the_name_of_the_paper_if_its_rows_have_one(study_inputs: R
 def test_a_series_without_a_name_has_the_fields_that_vary(study_inputs: ReportData) -> None:
     study = study_inputs.studies[0]
     rows = [
-        row.model_copy(update={"recipe": {**row.recipe, "input.size": place, "backbone.name": f"{place}"}})
+        row.model_copy(update={"recipe": {**row.recipe, **dict.fromkeys(fields, str(place))}})
         for place, row in enumerate(study.rows)
+        for fields in [("backbone.name", "input.size", "pooling.prototypes")]  # CRT has no pooling
     ]
     size = study_inputs.of("cub")[0].recipe["recipe"]["input"]["size"]
     points = study_table(study_inputs, "cub", study.model_copy(update={"rows": tuple(rows)})).points
