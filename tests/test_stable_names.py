@@ -1,6 +1,7 @@
 """The names for authors of parts: their packages, their arguments, and their import at first use."""
 
 import inspect
+import operator
 import subprocess
 import sys
 from collections.abc import Callable
@@ -9,20 +10,23 @@ from typing import Any
 
 import pytest
 
+import unseen
 from unseen.runtime.code import code_of
+from unseen.runtime.settings import Strict
 from unseen.runtime.stage import PACKAGE
 
-# Arguments by name; None: a type. A change here breaks parts of users: it needs a line in CHANGELOG.md.
+# Arguments and their defaults by name; None: a type. A change here breaks parts of users: it needs a line in
+# CHANGELOG.md.
 NAMES: dict[str, str | None] = {
-    "data.Collection": "location pictures read facts extras by_class",
+    "data.Collection": "location pictures read facts=<factory> extras=<factory> by_class=True",
     "data.Draw": "positions keys",
-    "data.Picture": "source class_name split is_query is_gallery group box",
-    "data.Published": "title page layouts advice",
-    "data.PublishedFile": "name size md5 sha256 url unpacked folder",
+    "data.Picture": "source class_name split is_query=True is_gallery=True group=None box=None",
+    "data.Published": "title page layouts advice=''",
+    "data.PublishedFile": "name size=None md5=None sha256=None url=None unpacked=None folder=''",
     "data.Tree": "path published scratch",
     "data.drawn": "positions seed step",
-    "evaluation.PerQuery": "row_id label relevant recall r_precision ap_at_r ap first recall_at neighbours "
-    "similarities own",
+    "evaluation.PerQuery": "row_id label relevant recall r_precision ap_at_r ap first recall_at "
+    "neighbours similarities own={}",
     "losses.PairLoss": "args kwargs",
     "losses.PairLoss.cost": "self pairs",
     "losses.Pairs": "anchors labels references reference_labels self_index",
@@ -35,28 +39,29 @@ NAMES: dict[str, str | None] = {
     "methods.Method.proxies": "self",
     "methods.Method.terms": "self outputs labels samples observed",
     "methods.MetricLoss": "loss memory dim batch classes samples",
-    "methods.MetricLoss.forward": "self embeddings labels samples references",
-    "methods.Observed": "references has_prototypes",
-    "methods.Outputs": "embedding attributes",
-    "methods.OutsideRecipe": "backbone input batch optimizer schedule training method pooling dim projection "
-    "loss memory",
+    "methods.MetricLoss.forward": "self embeddings labels samples references=None",
+    "methods.Observed": "references=None has_prototypes=None",
+    "methods.Outputs": "embedding attributes=None",
+    "methods.OutsideRecipe": "backbone input batch optimizer schedule training method pooling dim=128 "
+    "projection loss memory=None",
     "methods.PoolingHead": "settings source dim projection size",
     "methods.Recipe": None,
     "methods.backbone": "settings",
     "methods.unit": "vectors",
-    "networks.Backbone": "name pretrained checkpoint arguments stages batch_norm batch_norm_momentum module",
+    "networks.Backbone": "name pretrained=False checkpoint=None arguments=None stages=(-1,) "
+    "batch_norm='batch' batch_norm_momentum=None module=None",
     "networks.Features": "maps cls",
-    "networks.Published": "file page fetch",
+    "networks.Published": "file page fetch=None",
     "networks.Staged": "args kwargs",
     "networks.Staged.block": "self name x",
     "networks.Staged.prepare": "self images",
-    "poolings.AveragePooling": "name",
+    "poolings.AveragePooling": "name='average'",
     "poolings.Pooling": None,
     "poolings.positions_of": "features",
     "report.DataSet": "report_data name anchor gallery",
     "report.counted": "count noun",
     "report.interval": "value",
-    "report.number": "value digits",
+    "report.number": "value digits=3",
     "report.percent": "share",
     "runtime.Count": None,
     "runtime.NonNegative": None,
@@ -65,6 +70,28 @@ NAMES: dict[str, str | None] = {
     "runtime.Strict": "",
     "runtime.UserError": "what remedy",
     "runtime.trusted": "packages",
+}
+# The names for those who write no part.
+OF_UNSEEN = {
+    "Catalog": "directory verify=None",
+    "Catalog.answers": "self vectors k rule threshold=None",
+    "Catalog.find": "self pictures k=10",
+    "Catalog.identify": "self pictures k=10 threshold=None",
+    "Catalog.threshold": "self at_most_false=None confidence=0.95 at_most_wrong=None unknown=None",
+    "Embedder": "model precision='float32' where=None",
+    "Match": "path similarity label=None",
+    "Network": "name weights=None size=None statistics=None arguments=<factory> about=None",
+    "Product": "label score votes",
+    "Threshold": "score rule confidence at_most_false at_most_wrong false false_limit right wrong "
+    "wrong_limit products photos trained labelled=True given=0 given_false=None",
+    "evaluate": "embeddings labels gallery=None gallery_labels=None is_query=None is_gallery=None "
+    "recall_at=(1, 2, 4, 8) normalize=False confidence=0.95 seed=0 progress=False",
+    "head": "name channels settings",
+    "index": "photos output model=None skip_damaged=False index=None labels=None processes=None "
+    "workers=None precision=None remove=False onnx=None",
+    "loss": "name classes=None dim=None samples=None attributes=None settings",
+    "pooling": "name channels dim=None positions=None settings",
+    "train": "images labels=None recipe='ms' loss=None output seed=0",
 }
 PACKAGES = sorted({name.partition(".")[0] for name in NAMES})
 
@@ -81,7 +108,22 @@ def found(name: str) -> Any:
 def test_the_arguments(name: str) -> None:
     value: Callable[..., Any] = found(name)
     if NAMES[name] is not None:
-        assert " ".join(inspect.signature(value).parameters) == NAMES[name]
+        assert arguments(value) == NAMES[name]
+
+
+@pytest.mark.parametrize("name", OF_UNSEEN)
+def test_the_arguments_of_unseen(name: str) -> None:
+    assert arguments(operator.attrgetter(name)(unseen)) == OF_UNSEEN[name]
+
+
+def arguments(function: Callable[..., Any]) -> str:
+    """Defaults of settings are those of tests/config/test_defaults.py."""
+    parameters = inspect.signature(function).parameters.values()
+    return " ".join(
+        each.name
+        + ("" if each.default is each.empty or isinstance(each.default, Strict) else f"={each.default!r}")
+        for each in parameters
+    )
 
 
 @pytest.mark.parametrize("package", PACKAGES)
