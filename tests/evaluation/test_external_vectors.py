@@ -161,6 +161,8 @@ def test_a_folder_is_its_tables_in_the_order_of_their_names(tmp_path: Path) -> N
     pq.write_table(table(x[:20], text[:20]), folder / "a.parquet")
     pq.write_table(table(x[20:], pa.array(text[20:]).dictionary_encode()), folder / "test" / "b.parquet")
     (folder / "_metadata.parquet").write_text("not read")
+    (folder / ".cache").mkdir()
+    (folder / ".cache/c.parquet").write_text("not read")
     (folder / "state.json").write_text("{}")
     assert evaluate_files([folder]).metrics == [evaluate_vectors(x, LABELS)]
     pq.write_table(table(x[:2], text[:2], row_id=[0, 1]), folder / "c.parquet")

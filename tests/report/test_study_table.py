@@ -237,6 +237,15 @@ def test_rows_with_one_printed_name_have_their_conditions_on_every_data_set(
     assert {line.unstated for line in lines} == {""}, "conditions are compared with trained rows only"
 
 
+def test_a_column_has_the_kind_of_its_numbers_and_another_data_set_in_its_title() -> None:
+    titles = [
+        Column("map_at_r").title,
+        Column("map_at_r", "reduced").title,
+        Column("map_at_r", "ensemble", "cub").title,
+    ]
+    assert titles == ["MAP@R", "reduced MAP@R", "cub: ensemble MAP@R"]
+
+
 def test_an_unreliable_number_has_no_difference() -> None:
     assert Cell(Number(text="45.53", reliable=False), Ours(40.0, None)).difference is None
     assert Cell(None, Ours(40.0, None)).difference is None

@@ -72,6 +72,7 @@ def test_names_missing_files(tmp_path: Path) -> None:
     [
         (b"image_id class_id super_class_id path\n", b"", r"Ebay_train\.txt begins with '1 1 1 bicycle"),
         (b"\n2 1 1 ", b"\n1 1 1 ", r"Ebay_train\.txt:3 is '1 1 1 bicycle"),
+        (b"\n3 ", b"\n2 ", r"Ebay_train\.txt:4 is '2 "),
         (b"\n2 1 1 ", b"\n2 one 1 ", r"Ebay_train\.txt:3 is '2 one 1"),
         (b"\n2 1 1 ", b"\n2 1 1 /etc/", r"Ebay_train\.txt:3 is '2 1 1 /etc/bicycle"),
         (b"\n2 1 1 ", b"\n2 1 ", r"Ebay_train\.txt:3"),

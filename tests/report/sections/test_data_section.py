@@ -24,12 +24,13 @@ def test_the_changes_of_ingest_are_listed(page: Element) -> None:
 
 def test_what_is_left_out_of_the_averages_is_named(birds: DataSet) -> None:
     shards = copy(birds.shards)
-    ingest = shards.manifest["ingest"] | {"dropped_classes": ["tit", "wren"]}
+    ingest = shards.manifest["ingest"] | {"dropped_classes": ["tit", "wren"], "skipped": []}
     shards.manifest = shards.manifest | {"duplicates": {}, "ingest": ingest}
     runs = [replace(run, metrics=run.metrics | {"lone_queries": 3}) for run in birds.report_data.runs]
     changed = replace(birds.report_data, shards={"birds": shards}, runs=runs)
     facts = dict(content(replace(birds, report_data=changed))["facts"])
     assert (facts["Duplicates"], facts["Dropped classes"]) == ("none", "tit, wren")
+    assert facts["Skipped"] == "none"
     assert facts["Lone test images"].startswith("3 images without another image of the class, excluded")
 
 

@@ -63,6 +63,7 @@ def test_answers_several_photos_in_order(server: Server, photos: Path) -> None:
         ("/find", ("-H", "Content-Encoding: gzip", "--data-binary", "@0.png"), 415, "compressed"),
         ("/find", ("-d", "@0.png"), 415, "curl -d removed bytes of the photo. Send the bytes"),
         ("/find", ("-F", "a=@0.png", "-F", "b=@text"), 422, "Photo 2 of 2: a picture of 10 bytes cannot be"),
+        ("/find", ("-F", "a=@text"), 422, "a picture of 10 bytes cannot be"),
         ("/regions/0/1", ("-F", "a=@0.png", "-F", "b=@0.png"), 422, "several photos, expected one"),
     ],
 )
@@ -82,6 +83,7 @@ def test_states_what_a_request_lacks(
     Path("text").write_text("no picture")
     given, body = curl(server, path, *options)
     assert (given, message in json.loads(body)["detail"]) == (status, True), body
+    assert " of 1: " not in json.loads(body)["detail"], "a single photo has no number"
 
 
 @pytest.mark.parametrize("path", ["/", "/health", "/metrics", "/openapi.json"])
