@@ -33,6 +33,13 @@ def digest(text: str) -> str:
     return digest_of(ast.parse(text))
 
 
+def test_the_packages_of_a_module_belong_to_its_code() -> None:
+    """Package runtime does not, but its package device does."""
+    closure = code_of(PACKAGE).closure(["unseen.losses.koleo"])
+    used = {"unseen.runtime.device", "unseen.runtime.device.precision"}
+    assert closure.keys() == {"unseen.losses", "unseen.losses.koleo", *used}
+
+
 @pytest.mark.parametrize(
     ("old", "new"),
     [

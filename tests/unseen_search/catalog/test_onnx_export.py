@@ -55,9 +55,9 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folders = {kind: tmp_path_factory.mktemp(kind) for kind in ("trained", "network")}
     save_model(folders["trained"] / "model", 1)
     save_network(folders["network"] / "model")
-    subprocess.run(
-        [sys.executable, "-c", EXPORT, *map(str, folders.values())], check=True, capture_output=True
-    )
+    command = [sys.executable, "-c", EXPORT, *map(str, folders.values())]
+    run = subprocess.run(command, check=True, capture_output=True, text=True)
+    assert "UserWarning" not in run.stderr
     return folders
 
 
