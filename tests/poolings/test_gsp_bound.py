@@ -83,3 +83,17 @@ def test_without_dim_the_features_are_not_projected() -> None:
     torch.testing.assert_close(average, features().mean((2, 3)))
     assert pooling.out_channels == 2
     assert [name for name, _ in pooling.named_parameters()] == ["gsp.prototypes"]
+
+
+@pytest.mark.parametrize(("gradient", "is_exact"), [("autograd", True), ("closed_form", False)])
+def test_after_few_iterations_the_gradient_is_exact_only_through_them(gradient: str, is_exact: bool) -> None:
+    pooling = ready(None, "iteration", gradient)
+    pooling.iterations = 2
+    features = torch.rand(2, 2, 2, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+
+    def pooled(features: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = pooling(features)[0]
+        return result
+
+    checked = torch.autograd.gradcheck(pooled, features.requires_grad_(), raise_exception=False)
+    assert checked is is_exact
