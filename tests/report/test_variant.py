@@ -1,6 +1,7 @@
 """A variant and its parent: all parts of the page, with a hyphen in the name."""
 
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -30,6 +31,8 @@ def test_the_recipe_of_a_variant_lists_its_changes(papers_page: Element, papers_
     changes = [("pooling.epsilon", "1", "5"), ("training.iterations", "70", "20,000")]
     assert changes_of(papers_inputs, "cub", "gsp-soft") == changes
     assert changes_of(papers_inputs, "cub", "gsp") == []
+    of_other_kind = replace(papers_inputs, like={**papers_inputs.like, "ms": "gsp"})
+    assert ("pooling.epsilon", "not set", "5") in (changes_of(of_other_kind, "cub", "ms") or [])
     recipe = papers_page.first("details", id="set-0-recipe-2")
     assert recipe.first("summary").text().startswith("gsp-soft like gsp, ")
     assert recipe.first("h4").text() == "Changes to gsp"

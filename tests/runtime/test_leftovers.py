@@ -137,8 +137,10 @@ def test_a_file_system_without_locks_keeps_every_file(
     with owned(tmp_path):
         aged(tmp_path / OWNER)
     assert not is_abandoned(tmp_path / OWNER)
+    before = len(os.listdir("/proc/self/fd"))
     with pytest.raises(UserError, match=r"(?s)lock cannot be locked: No locks available.*with locks"):
         exclusive(tmp_path / "lock", "builds").__enter__()
+    assert len(os.listdir("/proc/self/fd")) == before
 
 
 def test_what_another_user_made_neither_blocks_nor_is_removed(

@@ -19,6 +19,9 @@ def test_an_address_of_other_machines_needs_a_token(catalog: Path, monkeypatch: 
     for host in ("0.0.0.0", "shop.example"):
         with pytest.raises(UserError, match="no token is set"):
             serve(catalog, host, 0, ServiceSettings())
+    monkeypatch.setenv("UNSEEN_TOKEN", "secret")
+    with pytest.raises(UserError, match="none is not a catalog"):
+        serve(catalog.with_name("none"), "0.0.0.0", 0, ServiceSettings())
 
 
 def test_states_the_package_that_is_not_installed(catalog: Path, monkeypatch: pytest.MonkeyPatch) -> None:
