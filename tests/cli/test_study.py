@@ -69,7 +69,8 @@ def test_a_run_that_fails_ends_the_command(
 
 def test_only_sets_params(folder: Path, runs: list[object], capsys: pytest.CaptureFixture[str]) -> None:
     cli.main(["study", "after", "--no-run", "--seeds", "3"])
-    assert "params.yaml: run.seeds = [3]\n" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert re.search(r"params.yaml: run.seeds = \[3\]\n(.*\n)*before:\n(.*\n)*  run.seeds = ", printed)
     cli.main(["study", "after", "--no-run", "--seeds", "3"])
     assert "params.yaml contains these axes already\n" in capsys.readouterr().out
     with pytest.raises(SystemExit):
