@@ -268,6 +268,8 @@ MISTAKES = [
     ("{epsilon: 0.5}", "{epsilon: -1}", [EPSILON, "greater than 0", "-1"]),
     ("rate: 0.01", "rate: fast", [":21: datasets.tiny.recipe.optimizer.learning_rate", "fast"]),
     ("rate: 0.01", "rate: '0.01'", [":21: ", "valid number", "'0.01'"]),
+    ("rate: 0.01", "rate: .nan", [":21: ", "finite number"]),
+    ("rate: 0.01", "rate: .inf", [":21: ", "finite number"]),
     ("name: contrastive, ", "name: contrastiv, ", LOSS),
     ("{epsilon: 0.5}", "{prototypes: 4, initialization_memory: 5}", [":25: ", "initialization_memory"]),
     ("      mine:\n", "      mine:\n        input: {size: 900}\n", [":25: datasets.tiny.methods.mine.input"]),
