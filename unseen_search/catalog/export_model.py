@@ -110,16 +110,13 @@ def _traced(embedder: Embedder, model: str | Path) -> tuple[torch.export.Exporte
 
 def _write_onnx(program: torch.export.ExportedProgram, path: Path, model: str | Path) -> None:
     with _errors(model, "has no ONNX form"):
-        torch.onnx.export(
-            program,
-            (),
-            path,
-            input_names=["pixels"],
-            output_names=["embedding"],
-            external_data=False,
-            dynamo=True,
-            verbose=False,
+        exported = torch.onnx.export(
+            program, (), input_names=["pixels"], output_names=["embedding"], dynamo=True, verbose=False
         )
+        assert exported is not None, "of dynamo"
+        for node in exported.model.graph.all_nodes():
+            node.metadata_props.clear()  # lines of source with the paths of this installation
+        exported.save(path, external_data=False)
 
 
 def _drawn(size: int) -> UInt8[Tensor, "B 3 S S"]:

@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -21,6 +22,7 @@ from unseen.frozen.embedder import Embedder
 from unseen.frozen.network import Network, add_linear, write_network
 from unseen.networks.published_network import timm
 from unseen.runtime.errors import UserError
+from unseen.runtime.stage import ROOT
 from unseen_search.catalog.export_model import export_model
 
 
@@ -76,6 +78,7 @@ def test_onnxruntime_and_torch_export_give_the_vectors_of_the_embedder(
     pixels = np.empty((5, 3, size, size), np.uint8)
     for planes, encoded in zip(pixels, files, strict=True):
         crop_for_testing(decode(np.frombuffer(encoded, np.uint8)), embedder.input, planes)
+    assert str(ROOT).encode() not in (out / "model.onnx").read_bytes(), "the file is that of any installation"
     session = onnxruntime.InferenceSession(out / "model.onnx")
     shape = ["batch", 3, size, size]
     assert about["input"] == {"name": "pixels", "type": "uint8", "shape": shape}
@@ -99,10 +102,11 @@ def test_onnxruntime_and_torch_export_give_the_vectors_of_the_embedder(
     else:
         assert "12 images of 3 classes" in card
 
-    def copied(*arguments: object, **options: object) -> None:
-        shutil.copyfile(out / "model.onnx", str(arguments[2]))
+    def save(path: Path, external_data: bool) -> None:
+        shutil.copyfile(out / "model.onnx", path)
 
-    monkeypatch.setattr(torch.onnx, "export", copied)
+    program = SimpleNamespace(model=SimpleNamespace(graph=SimpleNamespace(all_nodes=list)), save=save)
+    monkeypatch.setattr(torch.onnx, "export", lambda *_, **__: program)
     other = save_model(tmp_path / "other", 2) if kind == "trained" else model
     if kind == "trained":
         with pytest.raises(UserError, match="differ by"):
