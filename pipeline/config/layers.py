@@ -7,6 +7,9 @@ Sources list the patches:
     experiments/sweep/space.py        a trial
     experiments/folds/members.py      a fold
     frozen/head.py                    a head on a frozen network
+    frozen/proxies.py                 a training with proxies of the classes
+    experiments/ladder/head.py        a rung of the ladder
+    experiments/claims/whole_photos.py  an arm or a floor of claims with whole networks
 """
 
 from collections.abc import Callable, Mapping
