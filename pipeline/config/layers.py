@@ -2,13 +2,13 @@
 
 Sources list the patches:
 
-    config/definitions.py             a method on a data set of the run
-    config/study_row.py               a row of a study
-    experiments/sweep/space.py        a trial
-    experiments/folds/members.py      a fold
-    frozen/head.py                    a head on a frozen network
-    frozen/proxies.py                 a training with proxies of the classes
-    experiments/ladder/head.py        a rung of the ladder
+    config/definitions.py               a method on a data set of the run
+    config/study_row.py                 a row of a study
+    experiments/sweep/space.py          a trial
+    experiments/folds/members.py        a fold
+    frozen/head.py                      a head on a frozen network
+    frozen/proxies.py                   a training with proxies of the classes
+    experiments/ladder/head.py          a rung of the ladder
     experiments/claims/whole_photos.py  an arm or a floor of claims with whole networks
 """
 
