@@ -110,12 +110,16 @@ def test_owns_a_directory_only_during_the_block(tmp_path: Path) -> None:
     assert is_abandoned(owner)
 
 
+def open_files(path: Path) -> int:
+    """The descriptors of this process for a file."""
+    return sum(os.path.realpath(each) == str(path.resolve()) for each in Path("/proc/self/fd").iterdir())
+
+
 def test_a_refused_lock_leaves_no_open_file(tmp_path: Path) -> None:
     with exclusive(tmp_path / "lock", "builds"):
-        before = len(os.listdir("/proc/self/fd"))
         with pytest.raises(UserError, match=r"Another process \(\d+\) builds"):
             exclusive(tmp_path / "lock", "builds").__enter__()
-        assert len(os.listdir("/proc/self/fd")) == before
+        assert open_files(tmp_path / "lock") == 1, "of the holder"
 
 
 def test_a_file_system_without_locks_keeps_every_file(
@@ -137,10 +141,9 @@ def test_a_file_system_without_locks_keeps_every_file(
     with owned(tmp_path):
         aged(tmp_path / OWNER)
     assert not is_abandoned(tmp_path / OWNER)
-    before = len(os.listdir("/proc/self/fd"))
     with pytest.raises(UserError, match=r"(?s)lock cannot be locked: No locks available.*with locks"):
         exclusive(tmp_path / "lock", "builds").__enter__()
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert open_files(tmp_path / "lock") == 0
 
 
 def test_what_another_user_made_neither_blocks_nor_is_removed(

@@ -46,7 +46,7 @@ def measured(recipe: Recipe) -> tuple[int, int]:
         train_step(learner, module._batch(recipe, step)).result()
     optimizer.zero_grad(set_to_none=True)
     states = [value for state in optimizer.state.values() for value in state.values()]
-    kept = sum(tensor.nbytes for tensor in (*method.parameters(), *method.buffers(), *states))
+    resident = sum(tensor.nbytes for tensor in (*method.parameters(), *method.buffers(), *states))
     with torch.profiler.profile(profile_memory=True) as profile, FlopCounterMode(display=False) as counter:
         train_step(learner, module._batch(recipe, 2)).result()
     events = [event for event in profile.profiler.kineto_results.events() if event.name() == "[memory]"]
@@ -54,7 +54,7 @@ def measured(recipe: Recipe) -> tuple[int, int]:
     for event in sorted(events, key=lambda event: event.start_ns()):
         now += event.nbytes()
         most = max(most, now)
-    return counter.get_total_flops(), kept + most
+    return counter.get_total_flops(), resident + most
 
 
 @pytest.mark.slow

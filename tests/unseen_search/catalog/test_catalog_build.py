@@ -140,9 +140,9 @@ def test_warns_of_images_in_unsupported_formats(photos: Path, capsys: pytest.Cap
     (photos / "@eaDir").mkdir()
     (photos / "@eaDir" / "1.jpg").write_bytes(b"")
     (photos / "link.jpg").symlink_to("nowhere.jpg")
-    found = listed(photos, 1)
-    assert len(found.paths) == COUNT
-    assert found.damaged == {"link.jpg": "No such file or directory"}
+    pictures = listed(photos, 1)
+    assert len(pictures.paths) == COUNT
+    assert pictures.damaged == {"link.jpg": "No such file or directory"}
     errors = capsys.readouterr().err
     assert "catalog: skipped: 1 .jxl, 1 .txt\n" in errors
     assert "catalog: left out the pictures of folders that are hidden or of a system: @eaDir.\n" in errors

@@ -90,8 +90,8 @@ def test_the_neighbours_that_an_approximate_index_misses_are_no_rivals(tmp_path:
     alone = result.other == -1
     assert 0 < alone.sum() < 40
     assert np.array_equal(result.rival[alone], np.flatnonzero(alone)), "a photo alone in its cell"
-    found = np.flatnonzero(~alone)
-    np.testing.assert_allclose(result.other[found], cosines[found, result.rival[found]], atol=1e-6)
+    others = np.flatnonzero(~alone)
+    np.testing.assert_allclose(result.other[others], cosines[others, result.rival[others]], atol=1e-6)
 
 
 def test_the_rate_without_labels_is_at_most_that_with_labels() -> None:
